@@ -14,6 +14,7 @@ from nova_assets.model.schema import Field, Schema, parse_type
 from nova_assets.sql.cache.analysis_cache import AnalysisCache, DatasetAnalysis
 from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Dataset, Graph
+from nova_assets.sql.datasets.local_time import check_local_times
 from nova_assets.sql.pruning.prune import required_partitions
 from nova_assets.sql.pruning.select_source import Partition
 from nova_assets.sql.query.resolved_query import Query, resolve_query
@@ -26,7 +27,7 @@ from nova_assets.sql.statement.dataset_statement import (
 from nova_assets.sql.statement.external_table import ExternalView, is_external_view, parse_external_view
 from nova_assets.sql.statement.header import partition_dimensions
 from nova_assets.sql.text import SqlText
-from nova_assets.sql.types.query_schema import is_generated_name, schema_of_query
+from nova_assets.sql.types.query_schema import is_generated_name, schema_of_query, typed_tree
 
 
 def build_graph(
@@ -267,7 +268,9 @@ def _compute_analysis(
     for n, select in enumerate(query.tree.selects, start=1):
         if is_generated_name(select):
             raise statement.text.error(f"output column {n} has no name", select, next="name it: ... AS name")
-    output_schema = schema_of_query(query, {**tables, **{r: schemas[r] for r in query.reads}}, function_types)
+    input_schemas = {**tables, **{r: schemas[r] for r in query.reads}}
+    output_schema = schema_of_query(query, input_schemas, function_types)
+    check_local_times(query, lambda: typed_tree(query, input_schemas, function_types), statement.header)
     types = statement.header.partition_column_types
     for column in types:
         if column.lower() in (n.lower() for n in output_schema.names):

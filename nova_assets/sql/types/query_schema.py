@@ -55,13 +55,8 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
     Raises:
         SqlError: a column has no name or a duplicate name, or its type cannot be derived.
     """
-    mapping_schema = make_mapping_schema(
-        {name: schemas[name] for name in query.tables}, scalar_function_types(functions or {})
-    )
-    tree = query.tree.copy()
-    annotator = SparkTypeAnnotator(mapping_schema, NODE_TYPE_RULES)
+    annotator, tree = _annotate_types(query, schemas, functions)
     with convert_parser_errors(query.text):
-        annotator.annotate(tree)
         names = spelling_by_name(query, schemas)
         types = _output_types(annotator, tree)
         fields = [_make_field(query, node, type_, names) for node, type_ in zip(tree.selects, types, strict=True)]
@@ -70,6 +65,24 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
     except DefinitionError as error:
         what = error.what.replace("a schema", "the output")
         raise query.text.error(what, _find_duplicate_name(tree.selects), expected=error.expected) from None
+
+
+def typed_tree(query: Query, schemas: Mapping[str, Schema], functions: Mapping[str, str] | None = None) -> exp.Query:
+    """Syntax tree of a query, with the types of its expressions. The arguments are those of ``schema_of_query``."""
+    return _annotate_types(query, schemas, functions)[1]
+
+
+def _annotate_types(
+    query: Query, schemas: Mapping[str, Schema], functions: Mapping[str, str] | None
+) -> tuple[SparkTypeAnnotator, exp.Query]:
+    mapping_schema = make_mapping_schema(
+        {name: schemas[name] for name in query.tables}, scalar_function_types(functions or {})
+    )
+    tree = query.tree.copy()
+    annotator = SparkTypeAnnotator(mapping_schema, NODE_TYPE_RULES)
+    with convert_parser_errors(query.text):
+        annotator.annotate(tree)
+    return annotator, tree
 
 
 def _find_duplicate_name(selects: Sequence[exp.Expr]) -> exp.Expr | None:

@@ -1,0 +1,75 @@
+"""Variables of local days mean the same in the query as in the header, or the query is refused."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
+
+EVENTS = nova.Channel("events", schema="at timestamp, day date, local timestamp_ntz, text string, n int")
+HEADER = "FOR t IN TIMESERIES('2024-03-30', tz => '{zone}', every => '1 {period}') LET until = t + INTERVAL 1 DAY"
+
+
+def define(folder: Path, condition: str, zone: str = "Europe/Paris", period: str = "day") -> nova.Project:
+    header = HEADER.format(zone=zone, period=period) + " LET d = CAST(t AS DATE) LET s = DATE_FORMAT(t, 'yyyy-MM-dd')"
+    (folder / "counts.sql").write_text(
+        f"{header}\nINSERT OVERWRITE counts PARTITION (p = s)\n"
+        f"SELECT COUNT(*) AS n, MIN(:t) AS t FROM events WHERE {condition}"
+    )
+    return nova.Project(nova.datasets(folder, channels=[EVENTS]), channels=[EVENTS])
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("at >= :t AND at < :t + INTERVAL 1 DAY", ":t + INTERVAL '1' DAY depends on the time zone"),
+        ("at >= :t AND at < (:t + INTERVAL '1' MONTH)", "INTERVAL '1' MONTH depends"),
+        ("day = CAST(:t AS DATE)", "CAST(:t AS DATE) depends"),
+        ("text = DATE_FORMAT(:t, 'yyyy-MM-dd')", "DATE_FORMAT(:t, 'yyyy-MM-dd') depends"),
+        ("at >= DATE_TRUNC('day', :t)", "DATE_TRUNC"),
+        ("day = :t", ":t depends on the time zone where it is compared with events.day (date)"),
+        ("local >= :t", "(timestamp_ntz)"),
+        ("at BETWEEN :d AND :until", ":d depends on the time zone where it is compared with events.at (timestamp)"),
+        ("at >= CAST(:d AS TIMESTAMP)", "CAST"),
+        ("CAST(at AS DATE) = :d", "CAST(events.at AS DATE) depends"),
+        (":d IN (SELECT DATE(at) FROM events)", "depends"),
+        ("DATE_FORMAT(at, 'yyyy-MM-dd') = :s", "DATE_FORMAT"),
+    ],
+)
+def test_what_spark_would_compute_in_utc_is_refused(tmp_path: Path, condition: str, message: str) -> None:
+    define(tmp_path, condition, zone="UTC")
+    with pytest.raises(nova.SqlError, match=re.escape(message)) as caught:
+        define(tmp_path, condition)
+    assert "tz => 'Europe/Paris'" in str(caught.value) and "LET until = t + INTERVAL 1 DAY" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "at >= :t AND at < :until",
+        "at BETWEEN :t AND :until - INTERVAL 1 SECOND",
+        "at < COALESCE(:t, at) + INTERVAL 1 HOUR",
+        "at - :t > INTERVAL 3 HOURS",
+        "day >= :d AND day < :d + INTERVAL 1 DAY AND DATE_ADD(:d, 7) > day",
+        "text = :s AND n > HOUR(at)",
+        "day IN (SELECT day FROM events e WHERE e.at >= :t)",
+    ],
+)
+def test_moments_and_local_days_are_compared(tmp_path: Path, condition: str) -> None:
+    define(tmp_path, condition)
+    define(tmp_path, condition, period="hour")
+
+
+def test_the_header_computes_the_end_of_a_day_that_has_23_or_25_hours(tmp_path: Path) -> None:
+    query = dataset_queries_by_name(define(tmp_path, "at >= :t AND at < :until"))["counts"]
+    hours = {}
+    for day in ("2024-03-30", "2024-03-31", "2024-10-27"):
+        scope: Any = query.scope(f"p={day}", datetime(2024, 11, 1, tzinfo=UTC))
+        hours[day] = (scope["until"].astimezone(UTC) - scope["t"].astimezone(UTC)) / timedelta(hours=1)
+    assert hours == {"2024-03-30": 24, "2024-03-31": 23, "2024-10-27": 25}
