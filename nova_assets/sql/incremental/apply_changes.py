@@ -14,7 +14,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.binding import Binding, bind
 from nova_assets.model.channel import Channel
 from nova_assets.model.edge import Produces
-from nova_assets.model.merge import Upsert
+from nova_assets.model.merge import Multiset, Upsert
 from nova_assets.model.names import check_name
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Task
@@ -67,8 +67,11 @@ def apply_changes(
 
     If several records of a key have the same value of ``sequence_by``, a deletion counts more than other records, and
     otherwise the record with the greatest values counts. A record without a value of ``sequence_by`` counts as the
-    oldest. With ``history``, such a record is an error, as is a record without a key. ``source`` may also have
-    deletions: a record that is removed no longer has an effect.
+    oldest. ``source`` may also have deletions: a record that is removed no longer has an effect.
+
+    A record without a value in a column of ``keys`` is set aside, and so is, with ``history``, a record without a value
+    of ``sequence_by``. A further channel, whose name ends with ``_without_key``, has these records. A corrected record
+    is a new record of ``source``.
 
     Args:
         source: channel with the records. Its schema has to be declared.
@@ -97,7 +100,8 @@ def apply_changes(
     values = [name for name in schema.names if name not in (*key, *omitted)]
     sequence = _column(schema, sequence_by, "sequence_by")
     _check_columns(source, schema, {*key, *values, sequence})
-    records = _Records(source.name, key, sequence, tuple(values), _deletion(schema, delete_when))
+    required = (*key, sequence) if history else key
+    records = _Records(source.name, key, required, sequence, tuple(values), _deletion(schema, delete_when))
     added = (VALID_FROM, VALID_TO) if history else ()
     _check_names_are_free(source, (*key, *values), (_RECORD, *added))
     if history == "scd2":
@@ -110,6 +114,7 @@ def apply_changes(
             expected='"scd2", or None for the newest state only',
         )
     name = into if isinstance(into, str) else into.name
+    tasks.append(_task_without_key(records, name, [f.name for f in schema.fields if can_be_key(f.type)]))
     return bind(Workflowette(name, tasks), channels={source.name: source}, when=when)
 
 
@@ -120,6 +125,7 @@ class _Records:
     Args:
         source: name of their channel.
         key: columns that identify a row.
+        required: columns without whose values a record is set aside.
         sequence: column by which the records of a row are ordered.
         values: further columns of the result.
         deletion: condition for a record that deletes its row.
@@ -127,6 +133,7 @@ class _Records:
 
     source: str
     key: tuple[str, ...]
+    required: tuple[str, ...]
     sequence: str
     values: tuple[str, ...]
     deletion: exp.Expr
@@ -143,8 +150,12 @@ class _Records:
         parts = [part for name, value in fields.items() for part in (exp.Literal.string(name), value)]
         record = exp.Max(this=exp.Anonymous(this="NAMED_STRUCT", expressions=parts))
         columns = [column_of(name) for name in group]
-        query = exp.select(*columns, exp.alias_(record, _RECORD)).from_(self.source)
+        query = exp.select(*columns, exp.alias_(record, _RECORD)).from_(self.source).where(self.has_key())
         return query.group_by(*(c.copy() for c in columns))
+
+    def has_key(self) -> exp.Expr:
+        """Condition for a record to have the values without which it is set aside."""
+        return exp.and_(*(column_of(name).is_(exp.null()).not_() for name in dict.fromkeys(self.required)))
 
     def outputs(self) -> list[exp.Expr]:
         """The columns of the result, from the newest record of each group."""
@@ -185,6 +196,18 @@ def _history_tasks(records: _Records, into: str | Channel) -> list[Task]:
         versions.subquery("versions")
     )
     return [_task(f"keep_{result.name}", query.where(_is_not_deleted()), result)]
+
+
+def _task_without_key(records: _Records, into: str, columns: Iterable[str]) -> Task:
+    """The task that keeps the records without a key. They have no effect on the result."""
+    reason = f"{' or '.join(dict.fromkeys(records.required))} is null"
+    channel = Channel(
+        check_name(f"{into}_without_key", "the channel of the records without a key"),
+        Multiset(),
+        description=f"Records of {records.source} that are not applied to {into}, because {reason}.",
+    )
+    query = exp.select(*map(column_of, columns)).from_(records.source).where(exp.not_(records.has_key()))
+    return _task(f"keep_{channel.name}", query, channel)
 
 
 def _task(name: str, query: exp.Select, channel: Channel) -> Task:

@@ -88,24 +88,36 @@ def test_any_order_gives_what_the_right_order_gives(store: nova.Store) -> None:
         current, versions = replay(sent)
         assert rows(store, "customers", (*KEY, *VALUES)) == sorted(current, key=repr)
         assert rows(store, "history", (*KEY, *VALUES, "valid_from", "valid_to")) == sorted(versions, key=repr)
-    assert set(strategies[3:]) <= {"changes", "no change"}, "every task is maintained, also behind another task"
+    assert set(strategies[5:]) <= {"changes", "no change"}, "every task is maintained, also behind another task"
 
 
 @pytest.mark.spark
-def test_records_without_a_key_are_an_error(store: nova.Store) -> None:
-    store.insert("changes", [{**record(random.Random(1), 3, 5), "id": None}])
-    for binding in ("customers", "history"):
-        with pytest.raises(nova.NovaError, match="null"):
-            store.run(binding)
-        assert store.read(binding).to_arrow().num_rows == 0
+def test_records_without_a_key_are_set_aside(store: nova.Store) -> None:
+    rng = random.Random(1)
+    good, later = record(rng, 3, 6), record(rng, 3, 8)
+    without_key, without_time = {**record(rng, 4, 7), "id": None}, {**record(rng, 5, 7), "ts": None}
+    store.insert("changes", [good, without_key, without_time])
+    store.run("customers")
+    store.run("history")
+    store.insert("changes", [later, {**without_key, "op": "I"}])
+    store.run("customers")
+    store.run("history")
+    assert rows(store, "customers", ("id", "ts")) == [(3, later["ts"]), (5, None)]
+    assert rows(store, "history", ("id", "valid_from", "valid_to")) == [
+        (3, good["ts"], later["ts"]),
+        (3, later["ts"], None),
+    ]
+    aside = {name: rows(store, f"{name}_without_key", ("id", "name", "op", "ts")) for name in ("customers", "history")}
+    assert [r[0] for r in aside["customers"]] == [None, None] and aside["customers"][0][3] == without_key["ts"]
+    assert [(r[0], r[3]) for r in aside["history"]] == [(5, None), (None, without_key["ts"]), (None, without_key["ts"])]
 
 
 def test_the_newest_record_of_a_key_follows_from_the_new_records_alone() -> None:
-    first, second = nova.apply_changes(CHANGES, into="customers", when=nova.on_data("changes"), **OPTIONS).tasks
+    first, second, _ = nova.apply_changes(CHANGES, into="customers", when=nova.on_data("changes"), **OPTIONS).tasks
     assert [e.port for e in first.consumes] == ["changes", "customers_latest"]
     assert [e.port for e in second.consumes] == ["customers_latest", "customers"]
     binding = nova.apply_changes(CHANGES, into=nova.Channel("mine", nova.Multiset()), **OPTIONS)
-    assert binding.name == "mine" and {c.name for c in binding.writes} == {"mine", "mine_latest"}
+    assert binding.name == "mine" and {c.name for c in binding.writes} == {"mine", "mine_latest", "mine_without_key"}
 
 
 @pytest.mark.parametrize(
