@@ -272,6 +272,9 @@ class StubEngine:
     def runs_python(self, frame: list[Row]) -> bool:
         return True
 
+    def optimized_plan(self, frame: list[Row]) -> str | None:
+        return None
+
     def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> list[Row]:
         return list(data)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -87,6 +87,7 @@ class SparkEngine:
         self.forced_strategy = forced_strategy
         self._writer = BlockWriter(self._session, self.warehouse)
         self.check_warehouse_writable = self.warehouse.check_writable
+        self.move_to_orphans, self.file_size = self.warehouse.move_to_orphans, self.warehouse.file_size
         self._read_executor = ReadExecutor(self._session, self.warehouse, forced_strategy)
 
     @property
@@ -231,11 +232,13 @@ class SparkEngine:
         with persist_shared_frames(spark_frames) as persisted_frames:
             yield {**frames, **persisted_frames}
 
-    def persisted_rows(self, frame: Any) -> AbstractContextManager[Any]:
-        return kept_frames.keep_frame(frame)
+    persisted_rows = staticmethod(kept_frames.keep_frame)
+    runs_python = staticmethod(kept_frames.runs_python)
 
-    def runs_python(self, frame: Any) -> bool:
-        return kept_frames.runs_python(frame)
+    def optimized_plan(self, frame: Any) -> str | None:
+        from nova_assets.engine.tasks.sql_query import optimized_plan
+
+        return optimized_plan(self.session, self._to_frame(frame))
 
     def write(
         self,
@@ -366,14 +369,8 @@ class SparkEngine:
     def delete_files(self, paths: Iterable[str]) -> None:
         self.warehouse.delete_files(paths)
 
-    def move_to_orphans(self, path: str) -> None:
-        self.warehouse.move_to_orphans(path)
-
     def list_warehouse(self) -> list[WarehouseEntry]:
         return self.warehouse.list_block_entries()
-
-    def file_size(self, path: str) -> int | None:
-        return self.warehouse.file_size(path)
 
     def unfinished_uploads(self) -> list[UnfinishedUpload]:
         return self.warehouse.unfinished_uploads()

@@ -62,6 +62,7 @@ def make_task_context(
         query=engine.create_query_frame,
         compute=partial(engine.compute_query, max_rows=MAX_COMPUTED_ROWS),
         schema_of=engine.schema_of,
+        optimized_plan=engine.optimized_plan,
         viewing=lambda: viewing(heads),
         may_replace=may_replace,
         reason_for_base=lambda port: damage_by_port.get(port) or _reason_for_base(run_state, port),

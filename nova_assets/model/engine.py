@@ -122,6 +122,12 @@ class Engine(Protocol):
     def runs_python(self, frame: Frame) -> bool:
         """Whether rows of a frame pass through Python functions in workers of the engine. Computes no rows."""
 
+    def optimized_plan(self, frame: Frame) -> str | None:
+        """How the engine computes a frame, as text; None if the engine cannot tell. Computes no rows.
+
+        The text is complete under any settings of the session.
+        """
+
     def write(
         self,
         frame: Frame,

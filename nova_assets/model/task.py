@@ -58,6 +58,7 @@ class Context:
         compute: function that computes such a query now, and returns its rows as an Arrow table; None if the rows are
             too many.
         schema_of: function that returns the columns of a frame.
+        optimized_plan: function that returns how the engine computes a frame, as text; None if the engine cannot tell.
         viewing: function that creates the file views for ``views``.
         may_replace: function that tells whether the task may return a ``Replacement`` for an output instead of a delta.
         reason_for_base: function that tells why the next block of an output's channel has to be a base, such as a
@@ -85,6 +86,7 @@ class Context:
     query: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] = lambda sql, values, frames: None
     compute: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any | None] = lambda sql, values, frames: None
     schema_of: Callable[[Any], Schema] = lambda frame: Schema(())
+    optimized_plan: Callable[[Any], str | None] = lambda frame: None
     viewing: Callable[[], Any] = lambda: None
     may_replace: Callable[[str], bool] = lambda port: False
     reason_for_base: Callable[[str], str] = lambda port: ""

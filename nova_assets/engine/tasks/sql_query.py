@@ -8,10 +8,18 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 
+from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.errors import QueryRefused
 
 _NEAR = re.compile(r"near '(?P<token>[^']+)'")
 _PLACE = re.compile(r"[;.]?\s*(SQLSTATE: \w+)?[;.]?\s*(\(?line \d+, pos \d+\)?|line \d+ pos \d+)?;?\s*$")
+_OPTIMIZED_PLAN = re.compile(r"== Optimized Logical Plan ==\n(.*?)(?=\n== |\Z)", re.DOTALL)
+
+_COMPLETE_PLANS = {
+    "spark.sql.debug.maxToStringFields": str(2**31 - 1),
+    "spark.sql.maxPlanStringLength": str(2**31 - 16),
+}
+"""Settings with which Spark shortens no plan. By default, it leaves out columns beyond the 25th."""
 
 
 def analyze_query(spark: Any, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
@@ -30,6 +38,16 @@ def analyze_query(spark: Any, sql: str, values: Mapping[str, Any], frames: Mappi
     except AnalysisException as error:
         raise _query_refused_error(error) from error
     return frame
+
+
+def optimized_plan(spark: Any, frame: Any) -> str | None:
+    """Spark's optimised plan of a frame as text, complete under any settings of the session; None if Spark fails to
+    plan the frame.
+    """
+    with temporary_settings(spark, _COMPLETE_PLANS):
+        lines = spark.sql("EXPLAIN EXTENDED SELECT * FROM {rows}", rows=frame).collect()
+    found = _OPTIMIZED_PLAN.search("\n".join(line[0] for line in lines))
+    return None if found is None else found[1]
 
 
 def _query_refused_error(error: AnalysisException) -> QueryRefused:

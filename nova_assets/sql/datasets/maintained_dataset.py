@@ -145,6 +145,7 @@ def _incremental_query(
         SqlText(text.name, blank + text.sql[start:]),
         dataset.name,
         prefers_changes=prefers_changes,
+        is_incremental=prefers_changes,
         readers=readers,
         check_columns=partial(check_spark_columns, dataset.query, columns),
         scope=scope,

@@ -18,9 +18,9 @@ from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.query.resolved_query import Query, was_written_with_alias
 from nova_assets.sql.query.scans import scan_number
 
-_PLAN = re.compile(r"== Optimized Logical Plan ==\n(.*?)(?=\n== |\Z)", re.DOTALL)
 _EXPRESSION_ID = re.compile(r"#(\d+)L?")
 _PROJECT_BELOW_WINDOW = re.compile(r"(Window \[.*\n *[ :]*\+- Project \[)((?:[^\[\](), ]+#\d+L?(?:, )?)+)(\]\n)")
+_PART_OF_NAME = re.compile(r"[\w.`]$")
 _ROOT_PROJECT = re.compile(r"Project \[(?:[^\[\](), ]+#\d+L?(?:, )?)+\]")
 _INVENTED_NAME = re.compile(r"_col_\d+")
 _CROSS_JOIN = re.compile(r"^([ :]*(?:[+:]- )?)Join Cross\b", re.MULTILINE)
@@ -109,18 +109,17 @@ def compare_plans(ctx: Context, rows: Any, other_rows: Any) -> bool | None:
     Returns:
         None if the plans say nothing, because an input is empty.
     """
-    plan, other = (_optimised_plan(ctx, frame) for frame in (rows, other_rows))
+    plan, other = (ctx.optimized_plan(frame) for frame in (rows, other_rows))
+    if plan is None or other is None:
+        return False
     if "<empty>" in plan or "<empty>" in other:
         return None
-    return plan == other and not _TRUNCATED.search(plan)
+    return _normalized(plan) == _normalized(other) and not _TRUNCATED.search(plan)
 
 
-def _optimised_plan(ctx: Context, frame: Any) -> str:
-    explained = ctx.query("EXPLAIN EXTENDED SELECT * FROM {rows}", {}, {"rows": frame})
-    text = "\n".join(row[0] for row in explained.collect())
-    found = _PLAN.search(text)
+def _normalized(plan: str) -> str:
+    """The plan without what differs between plans of the same query."""
     numbers: dict[str, str] = {}
-    plan = found[1] if found else "... 1 more fields"
     plan = _CROSS_JOIN.sub(r"\1Join Inner", plan)
     plan = _without_root_project_of_window(_PROJECT_BELOW_WINDOW.sub(_with_sorted_columns, plan))
     plan = without_names(plan)
@@ -129,16 +128,24 @@ def _optimised_plan(ctx: Context, frame: Any) -> str:
 
 def without_names(plan: str) -> str:
     """The plan without the names of columns, which their numbers identify. Sources keep the names of their columns."""
-    names = {(found[2], found[1]) for found in _ALIAS.finditer(plan)}
+    names_by_number: dict[str, set[str]] = {}
+    for found in _ALIAS.finditer(plan):
+        names_by_number.setdefault(found[2], set()).add(found[1])
     for line in filter(_SOURCE.search, plan.splitlines()):
-        names |= {(found[2], found[1]) for found in _SOURCE_COLUMN.finditer(line)}
+        for found in _SOURCE_COLUMN.finditer(line):
+            names_by_number.setdefault(found[2], set()).add(found[1])
 
     def name_removed(line: str) -> str:
         if _SOURCE.search(line):
             return line
-        for number, name in names:  # only known columns: a text such as 'a#1' in a condition stays
-            line = re.sub(rf"(?<![\w.`]){re.escape(name)}#{number}(?!\d)", f"#{number}", line)
-        return line
+        pieces, position = list[str](), 0
+        for found in _EXPRESSION_ID.finditer(line):
+            before = line[position : found.start()]
+            names = names_by_number.get(found[1], ())  # only known columns: a text such as 'a#1' in a condition stays
+            ends = [n for n in names if before.endswith(n) and not _PART_OF_NAME.search(before[: -len(n)])]
+            pieces += [before[: -max(map(len, ends))] if ends else before, found[0]]
+            position = found.end()
+        return "".join([*pieces, line[position:]])
 
     return "\n".join(map(name_removed, plan.splitlines()))
 

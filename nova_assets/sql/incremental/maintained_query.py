@@ -79,6 +79,8 @@ class MaintainedQuery:
             replacement of the result.
         readers: known readers of the result's changes.
         check_columns: raises an error if the columns that Spark derives are not those that nova derived.
+        is_incremental: whether an execution fails if nova has no operators for the query. Otherwise, each execution
+            computes the whole query.
         scope: the scope of a dataset with partitions; None for a query without a scope.
         frozen: the rows of the result that are never made again; None if there are none.
         adds_floats: whether changes of floating-point numbers may be added to stored sums, which then drift.
@@ -99,6 +101,7 @@ class MaintainedQuery:
         prefers_changes: bool = True,
         readers: int = 0,
         check_columns: Callable[[Schema], None] = lambda schema: None,
+        is_incremental: bool = False,
         scope: QueryScope | None = None,
         frozen: FrozenRows | None = None,
         adds_floats: bool = False,
@@ -107,6 +110,7 @@ class MaintainedQuery:
         self.prefers_changes = prefers_changes
         self.readers = readers
         self.scope = scope
+        self.is_incremental = is_incremental
         self.frozen = frozen
         self.adds_floats = adds_floats
         self.text = text

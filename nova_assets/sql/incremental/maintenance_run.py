@@ -70,6 +70,8 @@ class MaintenanceRun:
             operators = self.query.unconfirmed_plan(self.sources, self.values).operators
             self._frozen_condition.check(self.ctx, self.target, schema.names, operators)
         choice = self._choose()
+        if choice.strategy != "no change":
+            self._check_is_incremental()
         try:
             output = self._output(choice)
         except StatementTooLarge:
@@ -102,6 +104,17 @@ class MaintenanceRun:
         if choice.strategy == "replacement":
             return Replacement(self._with_partition_columns())
         return self._compare(choice.reason)
+
+    def _check_is_incremental(self) -> None:
+        """Raise SqlError if changes are required, and Spark does not confirm the operators that compute them."""
+        reason = reason_without_operators(self.plan, self.target.merge) if self.query.is_incremental else None
+        if reason and self.analysis.plan is not None:  # an input without rows tells nothing
+            raise self.query.text.error(
+                f"refresh is incremental, and no change of the result can be computed: {reason}",
+                None,
+                expected='refresh="auto" or refresh="full"',
+                next="write REFRESH AUTO before the query: then executions compute the whole query and compare",
+            )
 
     def _choose(self) -> MaintenanceChoice:
         """How this execution brings the result up to date."""

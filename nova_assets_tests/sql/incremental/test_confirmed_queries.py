@@ -1,0 +1,75 @@
+"""Spark confirms how nova understands a query, whatever the session's settings are. Other queries are computed as a
+whole, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.engine.session.shared_settings import temporary_settings
+from nova_assets_tests.sql.incremental.forced_strategy import force_strategy
+from nova_assets_tests.sql.incremental.spark_recompute import create_views, stored_rows
+
+pytestmark = pytest.mark.spark
+
+SHORTENED = {"spark.sql.debug.maxToStringFields": "3", "spark.sql.maxPlanStringLength": "200"}
+COLUMNS = [f"c{n}" for n in range(26)]
+WIDE = nova.Channel("wide", merge=nova.Upsert(key="id"), schema=f"id int, {', '.join(f'{c} int' for c in COLUMNS)}")
+OTHER = nova.Channel("other", merge=nova.Upsert(key="id"), schema="id int, v int")
+TEXTS = {
+    "rows": f"SELECT id, {', '.join(COLUMNS)} FROM wide WHERE c0 > 1",
+    "sums": f"SELECT c0, SUM({' + '.join(COLUMNS)}) AS s FROM wide GROUP BY c0",
+}
+
+
+@contextmanager
+def deployed(
+    spark: Any, root: Path, refresh: Literal["auto", "incremental"], texts: dict[str, str]
+) -> Iterator[nova.Store]:
+    (root / "sql").mkdir()
+    for name, sql in texts.items():
+        (root / "sql" / f"{name}.sql").write_text(sql)
+    datasets = nova.datasets(root / "sql", channels=[WIDE, OTHER], refresh=refresh)
+    project = nova.Project(datasets, channels=[WIDE, OTHER])
+    with nova.open(project, f"sqlite:///{root}/catalog.db", root / "warehouse", spark) as store:
+        store.register(project)
+        store.insert("wide", [row(n) for n in range(20)])
+        store.insert("other", [{"id": n, "v": n % 3 or None} for n in range(6)])
+        yield store
+        create_views(spark, store, ["wide", "other"])
+        for name, sql in texts.items():
+            assert sorted(stored_rows(store, name)) == sorted(map(tuple, spark.sql(sql).collect()))
+
+
+def row(number: int, **values: int) -> dict[str, Any]:
+    return {"id": number, **{c: number % (n + 2) for n, c in enumerate(COLUMNS)}, **values}
+
+
+def strategy(execution: nova.Execution) -> str:
+    facts = execution.tasks[0].facts
+    assert facts is not None
+    return str(facts["maintenance"]["strategy"])
+
+
+def test_more_columns_than_spark_shows(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    force_strategy(monkeypatch, "changes")
+    with temporary_settings(spark, SHORTENED), deployed(spark, tmp_path, "incremental", TEXTS) as store:
+        for expected in ("first rows", "changes"):
+            assert [strategy(store.run(name)) for name in TEXTS] == [expected, expected]
+            store.insert("wide", [row(3, c0=7, c25=8), row(20)])
+        for name in TEXTS:
+            store.run(name)
+        assert {name: spark.conf.get(name) for name in SHORTENED} == SHORTENED, "they are the user's"
+
+
+def test_changes_are_required_of_a_query_that_spark_does_not_confirm(spark: Any, tmp_path: Path) -> None:
+    texts = {"doubled": "SELECT id, v + 1 AS x, x * 2 AS y FROM other"}
+    with pytest.raises(nova.SqlError) as caught, deployed(spark, tmp_path, "incremental", texts) as store:
+        store.run("doubled")
+    assert "refresh is incremental, and no change of the result can be computed: Spark does not" in str(caught.value)
+    assert 'expected: refresh="auto"' in str(caught.value)
