@@ -13,8 +13,6 @@ from nova_assets.sql.incremental.operator_sql import (
     column_list,
     output_list,
     quote_column,
-    select_with_weight,
-    sum_weights,
 )
 
 RESULT = "nova_result"
@@ -107,10 +105,21 @@ def _select_growth(names: Mapping[str, str]) -> str:
 
 
 def added_up_difference(rows_now: str, rows_before: str, columns: Sequence[str]) -> str:
-    """Change from one result to another, added up."""
-    added, removed = select_with_weight(columns, 1), select_with_weight(columns, -1)
-    both = f"{added} FROM {rows_now} UNION ALL {removed} FROM {rows_before}"
-    return sum_weights(columns, both)
+    """Change from one result to another, added up.
+
+    Spark fails to plan some correlated subqueries below a UNION, so this is a join of counted rows.
+    """
+
+    def counted(rows: str, name: str) -> str:
+        names = column_list(columns)
+        return f"(SELECT {names}, COUNT(*) AS nova_rows_{name} FROM {rows} GROUP BY {names}) AS {name}"
+
+    values = _newest_values("nova_rows_now IS NOT NULL", columns)
+    weight = "COALESCE(nova_rows_now, 0L) - COALESCE(nova_rows_before, 0L)"
+    return (
+        f"SELECT {values}, {weight} AS {WEIGHT} FROM {counted(rows_now, 'now')} "
+        f"FULL JOIN {counted(rows_before, 'before')} ON {_all_equal(columns, '<=>')} WHERE {weight} <> 0"
+    )
 
 
 def select_keyed_difference(rows_now: str, rows_before: str, columns: Sequence[str], key: Sequence[str]) -> str:
@@ -119,14 +128,22 @@ def select_keyed_difference(rows_now: str, rows_before: str, columns: Sequence[s
     Args:
         rows_now, rows_before: relations with the columns.
     """
-    same_key = " AND ".join(f"now.{quote_column(k)} = before.{quote_column(k)}" for k in key)
-    is_same = " AND ".join(f"now.{quote_column(c)} <=> before.{quote_column(c)}" for c in columns)
-    values = ", ".join(
-        f"IF(nova_is_now, now.{quote_column(c)}, before.{quote_column(c)}) AS {quote_column(c)}" for c in columns
-    )
+    values = _newest_values("nova_is_now", columns)
     return (
         f"SELECT {values}, nova_is_now IS NULL AS {DELETED} "
         f"FROM (SELECT {column_list(columns)}, TRUE AS nova_is_now FROM {rows_now}) AS now "
-        f"FULL JOIN (SELECT {column_list(columns)}, TRUE AS nova_is_before FROM {rows_before}) AS before ON {same_key} "
-        f"WHERE nova_is_now IS NULL OR nova_is_before IS NULL OR NOT ({is_same})"
+        f"FULL JOIN (SELECT {column_list(columns)}, TRUE AS nova_is_before FROM {rows_before}) AS before "
+        f"ON {_all_equal(key, '=')} "
+        f"WHERE nova_is_now IS NULL OR nova_is_before IS NULL OR NOT ({_all_equal(columns, '<=>')})"
     )
+
+
+def _newest_values(is_now: str, columns: Sequence[str]) -> str:
+    """The columns of a SELECT from ``now`` if a condition is true, and otherwise from ``before``."""
+    names = map(quote_column, columns)
+    return ", ".join(f"IF({is_now}, now.{name}, before.{name}) AS {name}" for name in names)
+
+
+def _all_equal(columns: Sequence[str], comparison: str) -> str:
+    """Condition for ``now`` and ``before`` to have the same values in columns."""
+    return " AND ".join(f"now.{quote_column(c)} {comparison} before.{quote_column(c)}" for c in columns)

@@ -25,6 +25,10 @@ TEXTS = {
     "rows": f"SELECT id, {', '.join(COLUMNS)} FROM wide WHERE c0 > 1",
     "sums": f"SELECT c0, SUM({' + '.join(COLUMNS)}) AS s FROM wide GROUP BY c0",
 }
+PAIRS = """
+    SELECT a.v AS x, b.v AS y, (SELECT COUNT(e.v) FROM other e WHERE e.id = b.v) AS n
+    FROM other a JOIN other b ON a.v = b.v
+    WHERE (SELECT COUNT(*) FROM wide w WHERE b.v = w.c0) = 0"""
 
 
 @contextmanager
@@ -65,6 +69,14 @@ def test_more_columns_than_spark_shows(spark: Any, tmp_path: Path, monkeypatch: 
         for name in TEXTS:
             store.run(name)
         assert {name: spark.conf.get(name) for name in SHORTENED} == SHORTENED, "they are the user's"
+
+
+def test_correlated_subqueries_are_compared_after_a_backfill(spark: Any, tmp_path: Path) -> None:
+    with deployed(spark, tmp_path, "auto", {"pairs": PAIRS}) as store:
+        assert strategy(store.run("pairs")) == "first rows"
+        store.insert("other", [{"id": 1, "v": 7}, {"id": 7, "v": 7}, {"id": 9, "v": 7}])
+        store.insert("pairs", [{"x": 8, "y": 8, "n": 8, "_deleted": False}])
+        assert strategy(store.run("pairs")) == "comparison"
 
 
 def test_changes_are_required_of_a_query_that_spark_does_not_confirm(spark: Any, tmp_path: Path) -> None:
