@@ -69,6 +69,15 @@ class Comparison:
         if until == since + 1 and since > 0 and naive.events[since].kind == "base":
             self._check_least(changes, before, after, columns, where)
 
+    def some_columns(self, some: pa.Table, table: pa.Table, where: str) -> None:
+        """Some columns of a change are those of the whole change, and tell deletions as it does (R11)."""
+        names = [n for n in table.column_names if n in some.column_names or n == DELETED]
+        if some.column_names != names:
+            raise Difference(f"{where}: columns {some.column_names}, not {names}")
+        rows, expected = (Counter(map(repr, t.select(names).to_pylist())) for t in (some, table))
+        if rows != expected:
+            raise Difference(f"{where}: extra {rows - expected}, missing {expected - rows}")
+
     def loses_rows(self, since: int, until: int) -> bool:
         """Whether a bag lacks, at some version in between, rows that it had."""
         naive, columns = self.naive, self.naive.columns_at(until)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from nova_assets.store.store import Store
 from nova_assets_tests.fuzz.commands import DELETED, Command
 from nova_assets_tests.fuzz.comparison import Comparison, Difference
 from nova_assets_tests.fuzz.naive import Change, Column, Event, Model, NaiveChannel, State, projected
+from nova_assets_tests.fuzz.partition_spellings import spell_partition
 from nova_assets_tests.fuzz.redefinitions import redefined_columns
 from nova_assets_tests.fuzz.scenario import Scenario, canonical_row, merge_model, widened
 from nova_assets_tests.fuzz.values import TYPES, canonical, limits
@@ -197,7 +199,7 @@ class History:
         canonical_partition = self._canonical_partition(partition)
         self._given_base(
             Event("base", changes, canonical_partition),
-            lambda: self.store.insert("table", data, kind="base", partition=_named(partition)),
+            lambda: self.store.insert("table", data, kind="base", partition=self._named(partition)),
         )
 
     def _given_base(self, event: Event, commit: Any) -> None:
@@ -258,7 +260,7 @@ class History:
                 return
             schema = tuple(next(c for c in schema if c.name == n) for n in columns)
         try:
-            table = self._table(at, strategy, partition=_named(partition), columns=columns)
+            table = self._table(at, strategy, partition=self._named(partition), columns=columns)
         except nova.BlockCollected:
             if not self._may_be_collected(number):
                 raise
@@ -275,7 +277,7 @@ class History:
         if at > naive.head:
             raise Stale
         try:
-            table = self._table(at, strategy, since=since, partition=_named(partition))
+            table = self._table(at, strategy, since=since, partition=self._named(partition))
         except nova.BlockCollected:
             if not self.collected or (at == naive.head and since in self.cursors.values()):
                 raise
@@ -284,9 +286,12 @@ class History:
             if not self.compare.loses_rows(since, at):
                 raise
             return
-        self.compare.changes(
-            table, since, at, self._canonical_partition(partition), f"changes {since} to {at} by {strategy}"
-        )
+        where = f"changes {since} to {at} by {strategy}"
+        self.compare.changes(table, since, at, self._canonical_partition(partition), where)
+        if since < at:
+            names = table.column_names[1:2]  # one column: a key, or a value
+            some = self._table(at, strategy, since=since, partition=self._named(partition), columns=names)
+            self.compare.some_columns(some, table, f"column {names} of {where}")
 
     def _do_read_keys(self, keys: list[dict[str, Any]], strategy: str) -> None:
         columns = tuple(c for c in self.naive.columns if c.identity in self.naive.model.key)
@@ -303,7 +308,7 @@ class History:
             canonical_partition = self._canonical_partition(partition)
             names = [
                 p.partition
-                for p in self.store.partitions("table", _named(partition))
+                for p in self.store.partitions("table", self._named(partition))
                 if canonical_partition is not None
             ]
         self.store.compact("table", chained=chained, partitions=names)
@@ -326,7 +331,7 @@ class History:
                 raise
 
     def _do_drop(self, partition: tuple[Any]) -> None:
-        named = _named(partition)
+        named = self._named(partition)
         assert named is not None
         canonical_partition = self._canonical_partition(partition)
         assert canonical_partition is not None
@@ -352,6 +357,7 @@ class History:
         names = {c.identity: c.name for c in columns}
         if columns == now or any(names.get(c.identity) != c.name for c in now if c.identity in self.combined):
             return  # a block is read by a model that names such a column
+        self._refuses_other_partitions()
         renamed = {names[c.identity]: c.name for c in now if names.get(c.identity, c.name) != c.name}
         channel = self.scenario.channel(columns, renamed)
         if renamed.items() & self._channel.renamed.items():  # nova does not know whether to make them again
@@ -361,6 +367,15 @@ class History:
         self.naive.columns = columns
         self.declared = {c.identity for c in columns}
         self._open(channel)
+
+    def _refuses_other_partitions(self) -> None:
+        """No channel with versions gets other partitions: its rows would be in none of them."""
+        if self.naive.head == 0:
+            return
+        other = None if self.scenario.dimension is not None else nova.dynamic(self.naive.columns[0].name)
+        with suppress(nova.DefinitionError):
+            self.store.register(replace(self.scenario, dimension=other).channel(self.naive.columns), replace=True)
+            raise Difference(f"partitions {other} are accepted at version {self.naive.head}")
 
     def _do_reopen(self) -> None:
         self._open(self._channel)
@@ -402,15 +417,15 @@ class History:
             return selected.to_batches().read_all()
         return store.engine.to_arrow(selected.to_spark())
 
+    def _named(self, partition: tuple[Any] | None) -> Any:
+        """The partition as an argument of a verb, spelled in another way after each commit."""
+        return spell_partition(partition, self.naive.head)
+
     def _canonical_partition(self, partition: tuple[Any] | None) -> tuple[Any] | None:
         if partition is None:
             return None
         column = next(c for c in self.naive.columns if c.identity == self.naive.partition)
         return (canonical(partition[0], column.type),)
-
-
-def _named(partition: tuple[Any] | None) -> dict[str, Any] | None:
-    return None if partition is None else {"p": partition[0]}
 
 
 def _as_data(rows: list[dict[str, Any]], columns: tuple[Column, ...], form: str, keyed: bool) -> Any:
