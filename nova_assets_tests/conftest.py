@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import hypothesis
 import pytest
 
 from nova_assets_tests import catalog_guard, postgres
@@ -21,6 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 
 keep_temporary_files_in_memory()
+
+# No example of a property has a deadline: machines are slow at times.
+hypothesis.settings.register_profile("nova", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("nova")
 
 os.environ["NOVA_CACHE"] = ""  # no test finds what another one kept, nor leaves anything in anybody's home
 

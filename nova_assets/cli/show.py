@@ -42,6 +42,8 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
     "partition"}], "not_pruned": [text], "refresh", "freshness", "frozen_where", "schema", "query"}; without a dataset:
     {"datasets": [{"dataset", "file", "reads", "partitioned_by"}]}
     """
+    if dataset is not None:
+        deployment.check_project_configured(f"nova show {dataset}")
     with deployment.open_read_only(with_project=True, needs_catalog=False) as store:
         if dataset is None:
             return _project_result(store.project)

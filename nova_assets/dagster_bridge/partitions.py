@@ -38,7 +38,9 @@ from nova_assets.model.partitions import (
 from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError
 
-_EMPTY_KEY = "%00"  # Dagster rejects an empty key, and no value is encoded as this text
+# Dagster rejects an empty key. So the empty text has the key of the character NUL, and NUL has a key of its own,
+# which is the text of no value.
+_EMPTY_KEY, _NUL_KEY = "%00", "%NUL"
 
 HasData = Callable[[str], bool]
 """Callback that tells whether the catalog has data in a partition or in a scope of partitions."""
@@ -289,13 +291,17 @@ def to_dagster_value_key(
         and multi_partition_columns is not None
         and dimension.column not in multi_partition_columns
     )
-    return (_escape_dots(text) if is_single_dimension else _escape_dots_and_pipes(text)) or _EMPTY_KEY
+    if text in ("", _EMPTY_KEY):
+        return _NUL_KEY if text else _EMPTY_KEY
+    return _escape_dots(text) if is_single_dimension else _escape_dots_and_pipes(text)
 
 
 def _partition_value_of_dagster_key(dimension: Dimension, dagster_key: str) -> str | None:
     if dimension.kind == "hourly":
         return f"{dagster_key[:10]}T{dagster_key[11:]}"
-    return "" if dagster_key == _EMPTY_KEY else parse_value_text(dagster_key)
+    if dagster_key in (_EMPTY_KEY, _NUL_KEY):
+        return "" if dagster_key == _EMPTY_KEY else "\x00"
+    return parse_value_text(dagster_key)
 
 
 def _escape_dots_and_pipes(text: str) -> str:

@@ -65,6 +65,7 @@ def _read_table(file: InputFile, schema: Schema | None) -> pa.Table:
         if "Empty CSV file" in str(error):
             raise empty_file_error(file) from error
         raise _bad_csv_error(file, _arrow_parse_types(declared), error) from error
+    _check_names_differ(file, texts.column_names)
     inferred = _inferred_types(texts, declared)
     if inferred:
         with file.open() as stream:
@@ -80,6 +81,23 @@ def _read_table(file: InputFile, schema: Schema | None) -> pa.Table:
         row = min(refused)
         raise _bad_value_error(file, row + 2, *refused[row], declared)
     return table
+
+
+def _check_names_differ(file: InputFile, names: Sequence[str]) -> None:
+    """Raises BadRecord if the header names a column twice."""
+    earlier: set[str] = set()
+    for name in names:
+        if name.lower() in earlier:
+            raise bad_record_error(
+                file,
+                f"the header names column {name!r} twice",
+                line=1,
+                found=", ".join(names)[:300],
+                expected="names that differ in more than case",
+                next="rename one of the columns",
+                column=name,
+            )
+        earlier.add(name.lower())
 
 
 def _inferred_types(table: pa.Table, declared: Mapping[str, DataType]) -> dict[str, DataType]:
@@ -140,7 +158,9 @@ def read_valid_records(file: InputFile, schema: Schema, drop_undeclared: bool = 
         raise empty_file_error(file)
     header, *rows = records
     reader = _CsvRecordReader(file, header.raw, declared_types(schema))
-    _check_columns(file, reader.header_names(), schema, drop_undeclared)
+    names = reader.header_names()
+    _check_names_differ(file, names)
+    _check_columns(file, names, schema, drop_undeclared)
     reader.add_lines(rows)
     return reader.to_parsed()
 

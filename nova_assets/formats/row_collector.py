@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -181,10 +181,24 @@ def _check_no_lone_surrogates(value: Any) -> None:
 def _infer_array(column: str, values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    except (pa.ArrowException, OverflowError, ValueError) as error:
+    except OverflowError as error:
+        raise great_number_error(column, values) from error
+    except (pa.ArrowException, ValueError) as error:
         raise SchemaMismatch(
             f"column {column!r} has values of different types",
             found=str(error),
             next="declare the column's type, or correct the values",
             column=column,
         ) from error
+
+
+def great_number_error(column: str, values: Iterable[Any]) -> SchemaMismatch:
+    """Error for a column without a declared type, with a whole number that the inferred type cannot hold."""
+    great = next((v for v in values if isinstance(v, int) and not -(2**63) <= v < 2**63), "a part of a value")
+    return SchemaMismatch(
+        f"column {column!r} has a number that no bigint can hold",
+        found=str(great)[:100],
+        expected="whole numbers of 64 bits, unless the type of the column is declared",
+        next=f'declare the column, for example as a decimal: schema="..., {column} decimal(38,0)"',
+        column=column,
+    )

@@ -69,9 +69,8 @@ def spark_type(type_: pa.DataType, column: str) -> DataType:
             return DataType(name)
     if t.is_timestamp(type_):
         return DataType("timestamp" if type_.tz else "timestamp_ntz")
-    raise DefinitionError(
-        f"column {column!r} has the Arrow type {type_}, which Spark has no type for", next="cast the column first"
-    )
+    cast = "declare the column as decimal(20,0), or cast it" if t.is_uint64(type_) else "cast the column first"
+    raise DefinitionError(f"column {column!r} has the Arrow type {type_}, which Spark has no type for", next=cast)
 
 
 _SPARK_TYPE_BY_ARROW_TEST = [

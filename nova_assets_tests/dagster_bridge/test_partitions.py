@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import nova_assets as nova
@@ -193,10 +193,14 @@ def test_a_users_asset_reads_its_own_partition_with_its_own_cursor(world: World)
     assert world.run("everything", None, [everything]).success and got[-1] == 2
 
 
-texts = st.one_of(st.none(), st.text(max_size=12), st.sampled_from(["", "a|b", "...", "\n", "%7C", "__null__"]))
+texts = st.one_of(
+    st.none(), st.text(max_size=12), st.sampled_from(["", "a|b", "...", "\n", "\x00", "%7C", "%NUL", "__null__"])
+)
 
 
 @given(texts, texts, st.integers(1, 3))
+@example("\x00", "", 2)
+@example("%NUL", "%00", 2)
 def test_keys_and_partitions_are_told_from_each_other_both_ways(a: Any, b: Any, count: int) -> None:
     dims = [nova.dynamic("p"), nova.dynamic("q"), nova.dynamic("r")][:count]
     name = partition_name([d.column for d in dims], {"p": a, "q": b, "r": "x"})

@@ -87,3 +87,21 @@ def test_a_declared_column_takes_nulls_as_ever(store: Store) -> None:
     store.register(nova.Channel("c", schema="k bigint, s struct<a:int,b:double>, l array<string>, v double"))
     store.insert("c", [{"k": 1, "s": {"a": 1, "b": None}, "l": [], "v": None}])
     assert rows(store) == [{"k": 1, "s": {"a": 1, "b": None}, "l": [], "v": None}]
+
+
+def test_a_number_beyond_bigint_needs_a_declared_type(store: Store, tmp_path: Path) -> None:
+    store.register(nova.Channel("c"))
+    store.register(nova.Channel("wide", schema="k decimal(38,0)"))
+    (tmp_path / "rows.json").write_text('{"k": 99999999999999999999}\n')
+    for data in ([{"k": 99999999999999999999}], tmp_path / "rows.json"):
+        with pytest.raises(nova.SchemaMismatch, match="'k' has a number that no bigint can hold") as error:
+            store.insert("c", data)
+        assert error.value.next is not None and "k decimal(38,0)" in error.value.next
+        store.insert("wide", data)
+    assert {int(r["k"]) for r in store.read("wide").to_arrow().to_pylist()} == {99999999999999999999}
+    table = pa.table({"k": pa.array([2**64 - 1], pa.uint64())})
+    with pytest.raises(nova.SchemaMismatch, match="declare the column as decimal\\(20,0\\), or cast it"):
+        store.insert("c", table)
+    store.register(nova.Channel("unsigned", schema="k decimal(20,0)"))
+    store.insert("unsigned", table)
+    assert [int(r["k"]) for r in store.read("unsigned").to_arrow().to_pylist()] == [2**64 - 1]

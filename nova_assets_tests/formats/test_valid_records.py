@@ -215,3 +215,14 @@ def test_columns_that_are_not_wanted_are_left_out_on_demand(name: str, tmp_path:
     found = read_valid_records(InputFile(path), format_, schema, drop_undeclared=True)
     assert found.table.to_pydict() == {"id": [1, 3]}
     assert [r.line for r in found.refused] == ([] if name == "c.parquet" else [3 if name == "b.csv" else 2])
+
+
+def test_a_header_that_names_a_column_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("id,name,ID\n1,a,2\n")
+    for schema in (None, SCHEMA):
+        with pytest.raises(nova.BadRecord, match="the header names column 'ID' twice") as error:
+            read_table(InputFile(file), "csv", schema)
+        assert (error.value.found, error.value.line) == ("id, name, ID", 1)
+    with pytest.raises(nova.BadRecord, match="the header names column 'ID' twice"):
+        parsed(file, file.read_bytes())

@@ -24,6 +24,7 @@ from nova_assets.formats import isolated_reader, readers
 from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values
 from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error, name_file_in_errors
+from nova_assets.formats.row_collector import great_number_error
 from nova_assets.model.block_options import BlockOptions, options_from_arguments
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DataType, Schema
@@ -197,6 +198,8 @@ def _values_to_column(name: str, values: list[Any], declared_type: DataType | No
         return convert_values(values, declared_type, name, DICTS)
     try:
         inferred = _infer_arrow_array(values)
+    except OverflowError as error:
+        raise great_number_error(name, values) from error
     except _CONVERSION_ERRORS as error:
         raise SchemaMismatch(
             f"column {name!r} has values of different types, or of a type that channels do not support",
