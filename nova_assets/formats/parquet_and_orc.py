@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import orc
 
 from nova_assets.formats.input_file import FileTooLarge, InputFile, bad_record_error, unreadable_file_error
-from nova_assets.formats.parquet_types import check_parquet_types
+from nova_assets.formats.parquet_input import ParquetInput
+from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
 
+_BATCH_ROWS = 1 << 16
+"""Number of rows of a Parquet file that are decoded between two checks of their size."""
 
-def read_parquet(file: InputFile) -> pa.Table:
+
+def read_parquet(file: InputFile, schema: Schema | None) -> pa.Table:
     """Read a whole Parquet file.
+
+    Args:
+        schema: declared columns; None if there are none.
 
     Raises:
         BadRecord: the file is no valid Parquet file, or is too large when decompressed.
     """
-    return call_columnar_reader(file, partial(_read_parquet_table, file), "Parquet")
+    return call_columnar_reader(file, partial(_read_parquet_table, file, schema), "Parquet")
 
 
 def read_orc(file: InputFile) -> pa.Table:
@@ -34,20 +41,11 @@ def read_orc(file: InputFile) -> pa.Table:
     return call_columnar_reader(file, partial(_read_orc_table, max_bytes=file.max_bytes), "ORC")
 
 
-def open_parquet(path: Any) -> pq.ParquetFile:
-    """Open a Parquet file. Reads verify the checksums of its pages. Spark's legacy nanosecond times (INT96) are read in
-    microseconds.
-    """
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
-
-
-def _read_parquet_table(file: InputFile, path: Path) -> pa.Table:
-    with open_parquet(path) as opened:
-        check_parquet_types(opened.metadata, file.display_name)
+def _read_parquet_table(file: InputFile, schema: Schema | None, path: Path) -> pa.Table:
+    with closing(ParquetInput(path, schema, file.display_name)) as opened:
         if file.max_bytes is None:
             return opened.read()
-        row_groups = (opened.read_row_group(n) for n in range(opened.num_row_groups))
-        return _concat_within_limit(row_groups, opened.schema_arrow, file.max_bytes)
+        return _concat_within_limit(opened.iter_tables(_BATCH_ROWS), opened.schema, file.max_bytes)
 
 
 def _read_orc_table(path: Path, max_bytes: int | None) -> pa.Table:

@@ -37,7 +37,7 @@ _TABLE_READERS: Mapping[Format, Callable[[InputFile, Schema | None], pa.Table]] 
     "json": json_file.read_json,
     "csv": csv_file.read_csv,
     "avro": avro_file.read_avro,
-    "parquet": lambda file, _: parquet_and_orc.read_parquet(file),
+    "parquet": parquet_and_orc.read_parquet,
     "orc": lambda file, _: parquet_and_orc.read_orc(file),
 }
 

@@ -13,8 +13,7 @@ from nova_assets.errors import BadRecord, EmptyInput, RequestRefused, ServiceUna
 from nova_assets.formats import readers
 from nova_assets.formats.column_conversion import to_unencoded_column, unencoded_type
 from nova_assets.formats.input_file import InputFile
-from nova_assets.formats.parquet_and_orc import open_parquet
-from nova_assets.formats.parquet_types import check_parquet_types
+from nova_assets.formats.parquet_input import ParquetInput
 from nova_assets.formats.value_checks import validate_table
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
@@ -89,16 +88,16 @@ def _schema_then_batches(body: Path, body_format: str, schema: Schema | None) ->
         yield table.schema
         yield from table.to_batches()
         return
-    with body.open("rb") as source:
-        if body_format == "parquet":
-            file = open_parquet(source)
-            check_parquet_types(file.metadata, "the body")
-            yield file.schema_arrow
-            yield from file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, use_threads=False)
-            return
-        with pa.ipc.open_stream(source) as stream:
-            yield stream.schema
-            yield from stream
+    if body_format == "parquet":
+        with body.open("rb") as source:
+            file = ParquetInput(source, schema, "the body")
+            yield file.schema
+            for table in file.iter_tables(_PARQUET_BATCH_ROWS, threads=False):
+                yield from table.to_batches()
+        return
+    with body.open("rb") as source, pa.ipc.open_stream(source) as stream:
+        yield stream.schema
+        yield from stream
 
 
 def _write_arrow_file(parts: Iterator[SchemaOrBatch], output_file: Path, max_bytes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,11 @@ import pytest
 from pyarrow import orc
 
 import nova_assets as nova
+from nova_assets.engine.inputs.insert_data import convert_insert_data
+from nova_assets.engine.inputs.large_parquet import LargeParquetFiles, read_part
 from nova_assets.engine.storage import file_io
+from nova_assets.model.schema import parse_ddl
+from nova_assets.service.decode_worker import decode_body
 
 TIMES = [
     datetime(1, 3, 1, 12),
@@ -39,6 +44,56 @@ def test_times_of_int96_arrive_whole(tmp_path: Path) -> None:
     assert file_io.open_parquet_file(str(tmp_path / "t.parquet")).read()["t"].to_pylist() == TIMES, (
         "of external channels, too"
     )
+
+
+@pytest.mark.parametrize(
+    ("ddl", "expected"),
+    [
+        (None, "t timestamp, l array<timestamp>, s struct<t:timestamp>, m map<string,timestamp>"),
+        ("t timestamp_ntz, l array<timestamp_ntz>", "t timestamp_ntz, l array<timestamp_ntz>"),
+    ],
+)
+def test_int96_is_an_instant_as_in_spark_unless_declared_otherwise(
+    ddl: str | None, expected: str, tmp_path: Path
+) -> None:
+    times = pa.array(TIMES, pa.timestamp("us"))
+    table = pa.table({"t": times, "l": [[t] for t in TIMES]})
+    if ddl is None:
+        pairs = pa.array([[("k", t)] for t in TIMES], pa.map_(pa.string(), times.type))
+        table = table.append_column("s", pa.array([{"t": t} for t in TIMES])).append_column("m", pairs)
+    pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+        store.register(nova.Channel("c", schema=ddl))
+        store.insert("c", tmp_path / "t.parquet")
+        assert str(store.channels()[0].schema) == expected
+        read = store.read("c").to_arrow()
+        assert read.cast(table.schema).to_pydict() == table.to_pydict()
+    decode_body(tmp_path / "t.parquet", "parquet", None if ddl is None else parse_ddl(ddl), tmp_path / "out", 2**20)
+    with pa.memory_map(str(tmp_path / "out")) as source:
+        assert pa.ipc.open_file(source).read_all().to_pydict() == read.to_pydict()
+
+
+def test_a_far_int96_time_is_refused_and_not_read_as_another(tmp_path: Path) -> None:
+    """Arrow wraps around, and reads the day as 1969-12-31."""
+    path = tmp_path / "t.parquet"
+    table = pa.table({"n": [1, 2], "t": pa.array([86_400_000_000, 0], pa.timestamp("us"))})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True, use_dictionary=False, compression="none")
+    epoch, far = (struct.pack("<qi", 0, day) for day in (2440588, 2440588 + 213503982))
+    path.write_bytes(path.read_bytes().replace(epoch, far))
+    assert file_io.open_parquet_file(str(path)).read()["t"].to_pylist()[1].year == 1969
+    for ddl in (None, "n bigint, t timestamp", "n bigint, t timestamp_ntz"):
+        schema = None if ddl is None else parse_ddl(ddl)
+        rows = LargeParquetFiles([path], schema, allow_widening=False)
+        for read in (
+            lambda schema=schema: convert_insert_data(path, schema),
+            lambda rows=rows, schema=schema: [
+                t for part in rows.split_into_parts() for t in read_part(part, schema, False, rows.row_schema())
+            ],
+            lambda schema=schema: decode_body(path, "parquet", schema, tmp_path / "out", 2**20),
+        ):
+            with pytest.raises(nova.SchemaMismatch, match=rf"(?s)row 2 .* column 't'.*{213503982 * 86_400}") as caught:
+                read()
+            assert (caught.value.fields["column"], caught.value.fields["row"]) == ("t", 2)
 
 
 def test_times_that_the_reader_of_orc_lacks_are_refused_by_their_cause(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_parquet_types_that_arrow_reads_as_bytes_are_refused(value: str, store: 
     duckdb.sql(f"COPY (SELECT 1 AS n, {value} AS v) TO '{path}' (FORMAT parquet, GEOPARQUET_VERSION 'NONE')")
     for read in (
         lambda: store.insert("c", path),
-        lambda: LargeParquetFiles([path], None, False),
+        lambda: LargeParquetFiles([path], None, False).row_schema(),
         lambda: decode_body(path, "parquet", None, tmp_path / "rows.arrow", 2**20),
     ):
         with pytest.raises(nova.SchemaMismatch, match="column 'v' has a type that channels do not support"):

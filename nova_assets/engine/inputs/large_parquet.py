@@ -7,7 +7,9 @@ memory, while other writers put hundreds of megabytes of wide rows into a page.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +25,8 @@ from nova_assets.engine.session.worker_errors import to_task_error
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.input_file import InputFile, name_file_in_errors
-from nova_assets.formats.parquet_and_orc import call_columnar_reader, open_parquet
-from nova_assets.formats.parquet_types import check_parquet_types
+from nova_assets.formats.parquet_and_orc import call_columnar_reader
+from nova_assets.formats.parquet_input import ParquetInput
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema
 from nova_assets.model.value_conversion import TYPED
@@ -74,8 +76,6 @@ class LargeParquetFiles:
         self._schema = schema
         self._allow_widening = allow_widening
         self._footers = [call_columnar_reader(InputFile(p), pq.read_metadata, "Parquet") for p in paths]
-        for path, footer in zip(paths, self._footers, strict=True):
-            check_parquet_types(footer, str(path))
 
     @property
     def widest_row_width(self) -> RowWidth:
@@ -124,8 +124,9 @@ class LargeParquetFiles:
     def _empty_table(self, path: Path, footer: pq.FileMetaData) -> pa.Table:
         """Empty table with the columns of a file."""
         with name_file_in_errors(str(path)):
-            schema = open_parquet(path).schema_arrow.remove_metadata()
-            table = convert_user_table(schema.empty_table(), self._schema, TYPED, allow_widening=self._allow_widening)
+            with closing(ParquetInput(path, self._schema, str(path))) as opened:
+                empty = opened.schema.remove_metadata().empty_table()
+            table = convert_user_table(empty, self._schema, TYPED, allow_widening=self._allow_widening)
         return add_missing_columns(table, self._schema) if _has_only_deletions(footer) else table
 
 
@@ -141,7 +142,7 @@ def read_part(part: ParquetPart, schema: Schema | None, allow_widening: bool, ro
         BadRecord: the file is damaged.
     """
     row_number = part.first_row_number
-    for table in _read_batches(part):
+    for table in _read_batches(part, schema):
         with name_file_in_errors(str(part.path)):
             yield fit_to_schema(
                 convert_user_table(table, schema, TYPED, allow_widening=allow_widening, first_row_number=row_number),
@@ -150,13 +151,13 @@ def read_part(part: ParquetPart, schema: Schema | None, allow_widening: bool, ro
         row_number += table.num_rows
 
 
-def _read_batches(part: ParquetPart) -> Iterator[pa.Table]:
-    with call_columnar_reader(InputFile(part.path), open_parquet, "Parquet") as parquet_file:
-        batches = parquet_file.iter_batches(part.batch_rows, list(part.row_groups))
-        while (
-            batch := call_columnar_reader(InputFile(part.path), lambda _: next(batches, None), "Parquet")
-        ) is not None:
-            yield pa.Table.from_batches([batch]).replace_schema_metadata(None)
+def _read_batches(part: ParquetPart, schema: Schema | None) -> Iterator[pa.Table]:
+    file = InputFile(part.path)
+    open_file = partial(ParquetInput, schema=schema, display_name=file.display_name)
+    with closing(call_columnar_reader(file, open_file, "Parquet")) as opened:
+        tables = opened.iter_tables(part.batch_rows, part.row_groups, part.first_row_number)
+        while (table := call_columnar_reader(file, lambda _: next(tables, None), "Parquet")) is not None:
+            yield table.replace_schema_metadata(None)
 
 
 def _row_groups_per_task(footer: pq.FileMetaData) -> Iterator[tuple[int, ...]]:

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from nova_assets.engine.storage.parquet_writer import digest_bytes, extract_foot
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import PartitionError, SchemaMismatch
 from nova_assets.formats import schema_fit
-from nova_assets.formats.parquet_and_orc import open_parquet
+from nova_assets.formats.parquet_input import ParquetInput
 from nova_assets.formats.table_writers import SUFFIX_BY_FORMAT, UnsupportedColumn, write_table
 from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.schema import DELETED
@@ -162,7 +163,8 @@ def _check_same_rows(path: Path, format_: str, rows: pa.Table, target: BlockTarg
     file_schema = target.file_schema.with_all_nullable()
     try:
         if format_ == "parquet":
-            table = open_parquet(path).read()
+            with closing(ParquetInput(path, target.schema, str(path))) as opened:
+                table = opened.read()
             table = table.select([n for n in table.column_names if n in file_schema])
         else:
             table = parse_block_file(path, format_, target.schema.of_files)

@@ -1,0 +1,108 @@
+"""Parquet files of external origin. Times in the old type INT96 are read as Spark reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.formats.declared_types import declared_types
+from nova_assets.formats.parquet_types import check_parquet_types
+from nova_assets.formats.value_checks import check_values
+from nova_assets.model.schema import DataType, Schema
+
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+class ParquetInput:
+    """An open Parquet file. Reads verify the checksums of its pages.
+
+    INT96 times are instants, unless the schema declares ``timestamp_ntz``. Arrow reads a far INT96 time as another
+    time, without an error, if it is read in microseconds. So all INT96 times are also read in seconds, and checked.
+
+    Args:
+        schema: schema of the channel; None if no columns are declared.
+        display_name: name of the file in errors.
+
+    Raises:
+        SchemaMismatch: a column has a type that Arrow reads as the bytes or numbers that encode it.
+    """
+
+    def __init__(self, source: Path | BinaryIO, schema: Schema | None, display_name: str) -> None:
+        self._micros = _open(source, "us")
+        check_parquet_types(self._micros.metadata, display_name)
+        self.schema: pa.Schema = self._micros.schema_arrow
+        columns = (self._micros.schema.column(n) for n in range(len(self._micros.schema)))
+        self._seconds: pq.ParquetFile | None = None
+        if any(c.physical_type == "INT96" for c in columns):
+            self._seconds = _open(source, "s")
+            declared = declared_types(schema)
+            fields = zip(self.schema, self._seconds.schema_arrow, strict=True)
+            self._int96_columns = [f.name for f, seconds in fields if f.type != seconds.type]
+            self.schema = pa.schema(
+                [
+                    _with_instants(f, self._seconds.schema_arrow.field(n), declared.get(f.name))
+                    for n, f in enumerate(self.schema)
+                ],
+                self.schema.metadata,
+            )
+
+    def close(self) -> None:
+        self._micros.close()
+        if self._seconds is not None:
+            self._seconds.close()
+
+    def read(self) -> pa.Table:
+        """All rows."""
+        table = self._micros.read()
+        return table if self._seconds is None else self._to_instants(table, self._seconds.read(self._int96_columns), 1)
+
+    def iter_tables(
+        self, batch_rows: int, row_groups: Sequence[int] | None = None, first_row_number: int = 1, threads: bool = True
+    ) -> Iterator[pa.Table]:
+        """The rows in tables of at most ``batch_rows`` rows.
+
+        Args:
+            row_groups: numbers of the row groups to read; None for all.
+            first_row_number: number of the first row in errors.
+        """
+        groups = None if row_groups is None else list(row_groups)
+        batches = self._micros.iter_batches(batch_rows, groups, use_threads=threads)
+        if self._seconds is None:
+            yield from (pa.Table.from_batches([batch]) for batch in batches)
+            return
+        seconds = self._seconds.iter_batches(batch_rows, groups, self._int96_columns, use_threads=threads)
+        for batch, checked in zip(batches, seconds, strict=True):
+            table = pa.Table.from_batches([batch])
+            yield self._to_instants(table, pa.Table.from_batches([checked]), first_row_number)
+            first_row_number += batch.num_rows
+
+    def _to_instants(self, table: pa.Table, seconds: pa.Table, first_row_number: int) -> pa.Table:
+        check_values(seconds, first_row_number)
+        return table.cast(self.schema)
+
+
+def _open(source: Path | BinaryIO, int96_unit: str) -> pq.ParquetFile:
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit=int96_unit, page_checksum_verification=True)
+
+
+def _with_instants(micros: pa.Field, seconds: pa.Field, declared: DataType | None) -> pa.Field:
+    """Field whose INT96 times, the types of which depend on the unit of the read, are instants."""
+    type_, other = micros.type, seconds.type
+    if pa.types.is_timestamp(type_) and type_ != other and (declared is None or declared.name != "timestamp_ntz"):
+        return micros.with_type(_INSTANT)
+    if not pa.types.is_nested(type_) or type_ == other:
+        return micros
+    inner = {} if declared is None else {f.name: f.type for f in declared.fields}
+    if pa.types.is_struct(type_):
+        parts = [_with_instants(f, other.field(n), inner.get(f.name)) for n, f in enumerate(type_)]
+        return micros.with_type(pa.struct(parts))
+    if pa.types.is_map(type_):
+        key = _with_instants(type_.key_field, other.key_field, inner.get("key"))
+        return micros.with_type(
+            pa.map_(key, _with_instants(type_.item_field, other.item_field, inner.get("value")), type_.keys_sorted)
+        )
+    return micros.with_type(pa.list_(_with_instants(type_.value_field, other.value_field, inner.get("element"))))
