@@ -95,7 +95,8 @@ def _schema_then_batches(body: Path, body_format: str, schema: Schema | None) ->
             for table in file.iter_tables(_PARQUET_BATCH_ROWS, threads=False):
                 yield from table.to_batches()
         return
-    with body.open("rb") as source, pa.ipc.open_stream(source) as stream:
+    # A file in memory has a known end. From another source, Arrow would allocate what a message claims to hold.
+    with pa.memory_map(str(body)) as mapped, pa.ipc.open_stream(mapped) as stream:
         yield stream.schema
         yield from stream
 

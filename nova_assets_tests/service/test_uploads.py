@@ -161,6 +161,18 @@ def test_no_body_is_no_insert(serving: ServiceUnderTest, type_: str, channel: st
     assert_refused_without_effect(serving, before, serving.put(b"", type_, channel))
 
 
+@pytest.mark.core
+def test_a_body_that_claims_more_bytes_than_it_has_is_no_stream(serving: ServiceUnderTest) -> None:
+    """Random bytes do so. The body is not too large: it holds no rows."""
+    rows = encode_arrow_stream(sample_rows("stock", 1, 2, 3))
+    length = (2**31 - 8).to_bytes(4, "little")
+    before = serving.stored_state()
+    for body in (length + b"x" * 100, b"\xff" * 4 + length + b"x" * 100, rows[:-8] + b"\xff" * 4 + length + b"x" * 100):
+        answer = serving.put(body, ARROW)
+        assert (answer.status_code, answer.json()["code"]) == (422, "NOVA-BAD-RECORD"), answer.text
+        assert_refused_without_effect(serving, before, answer)
+
+
 LARGE = {
     "one line of a mebibyte": (b'{"sku": 1, "name": "' + b"x" * (MIB - 30) + b'" \n', LINES),
     "objects 150,000 deep": (b'{"a":' * 150_000 + b"1" + b"}" * 150_000, LINES),
