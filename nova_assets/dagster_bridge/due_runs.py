@@ -23,7 +23,13 @@ from dagster._core.definitions.job_definition import JobDefinition
 
 from nova_assets.dagster_bridge.code_locations import code_location_of_sensor
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
-from nova_assets.dagster_bridge.grouped_triggers import build_switch, load_counters, stopped_sensor_names
+from nova_assets.dagster_bridge.grouped_triggers import (
+    build_switch,
+    error_of_triggers,
+    load_counters,
+    note_trigger_error,
+    stopped_sensor_names,
+)
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
 from nova_assets.dagster_bridge.ops import runtime_of_run
 from nova_assets.dagster_bridge.resources import NovaResource
@@ -37,7 +43,7 @@ from nova_assets.dagster_bridge.triggers import (
 )
 from nova_assets.model.binding import Binding
 from nova_assets.operations.due_runs import DueRun, run_due_bindings
-from nova_assets.operations.due_steps import find_due_steps
+from nova_assets.operations.due_steps import find_due_steps, record_firing_of
 from nova_assets.plan.trigger_watch import TriggerWatch
 from nova_assets.store.store import Store
 
@@ -81,21 +87,36 @@ class DueBindings:
         self._watch = TriggerWatch(bindings)
 
     def evaluate(self, context: SensorEvaluationContext, store: Store) -> RunRequest | SkipReason:
-        """Whether a run has anything to do. Bindings of which nothing has changed are not looked at."""
+        """Whether a run has anything to do. Bindings of which nothing has changed are not looked at.
+
+        Raises:
+            Exception: triggers could not be evaluated, and no run is to be requested.
+        """
         catalog = store.catalog
         waiting = self._watch.observe(load_counters(self._bindings.values(), catalog), catalog.now())
         stopped = stopped_sensor_names(context.instance, code_location_of_sensor(context))
+        errors: list[Exception] = []
         for name in waiting:
             binding, now = self._bindings[name], catalog.now()
             if sensor_name(binding, DagsterNames.of(store)) in stopped:
                 self._watch.rest(name, now + UNSEEN_CHANGE_INTERVAL, now)
                 continue
-            store.runtime.register_binding(binding)
-            steps = list(find_due_steps(binding, catalog))
+            try:
+                store.runtime.register_binding(binding)
+                steps = list(find_due_steps(binding, catalog))
+                for step in steps:
+                    if step.gives_up and not step.is_execution:  # no run comes that would record it
+                        record_firing_of(step, catalog)
+            except Exception as error:  # the other bindings are due all the same
+                errors.append(note_trigger_error(error, name))
+                self._watch.rest(name, now + UNSEEN_CHANGE_INTERVAL, now)
+                continue
             if any(s.is_execution for s in steps):
                 return RunRequest()  # the binding is looked at again, until it is not due any more
             soon = [now + UNSEEN_CHANGE_INTERVAL] if any(s.action == "wait" for s in steps) else []
             self._watch.rest(name, min([*soon, *(s.due_at for s in steps if s.due_at is not None)], default=None), now)
+        if errors:
+            raise error_of_triggers(errors)
         return SkipReason(f"nothing is due of {len(self._bindings)} bindings")
 
     def run(self, context: OpExecutionContext, store: Store) -> Output[dict[str, Any]]:

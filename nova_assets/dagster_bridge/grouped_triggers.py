@@ -165,17 +165,27 @@ class GroupedTriggers:
             try:
                 answer = answer_trigger(binding, binding.when, store, context.instance, now)
             except Exception as error:
-                error.add_note(f"(the trigger of binding {name})")
-                log.error("the trigger of %s was not evaluated: %s", name, error)
                 self._watch.rest(name, now + UNSEEN_CHANGE_INTERVAL, now)
-                errors.append(error)
+                errors.append(note_trigger_error(error, name))
                 continue
             self._watch.rest(name, answer.evaluate_at, now)
             requests += answer.requests
             reasons += [] if answer.requests else [f"{name}: {answer.why}"]
         if errors and not requests:
-            raise errors[0] if len(errors) == 1 else ExceptionGroup(f"{len(errors)} triggers failed", errors)
+            raise error_of_triggers(errors)
         return SensorResult(run_requests=requests) if requests else SkipReason(_describe(reasons))
+
+
+def note_trigger_error(error: Exception, binding: str) -> Exception:
+    """Log why the trigger of a binding was not evaluated. Returns the error, with the name of the binding."""
+    error.add_note(f"(the trigger of binding {binding})")
+    log.error("the trigger of %s was not evaluated: %s", binding, error)
+    return error
+
+
+def error_of_triggers(errors: list[Exception]) -> Exception:
+    """One error for the triggers that were not evaluated, so that the tick fails and Dagster shows it."""
+    return errors[0] if len(errors) == 1 else ExceptionGroup(f"{len(errors)} triggers failed", errors)
 
 
 def load_counters(bindings: Iterable[Binding], catalog: Catalog) -> CatalogCounters:

@@ -6,12 +6,14 @@ import runpy
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import InstigatorStatus
 
+import nova_assets as nova
 from nova_assets.dagster_bridge import resources
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import insert, keys, opened
@@ -125,3 +127,38 @@ def test_a_binding_that_is_switched_off_waits(daemon: Daemon) -> None:
     assert keys(daemon, "odd") == [] and keys(daemon, "later") == [2]
     daemon.instance.update_instigator_state(by_name["odds_sensor"].with_status(InstigatorStatus.RUNNING))
     assert runs_of_ticks(daemon, 2, seconds=31) == [("nova_due", "SUCCESS")] and keys(daemon, "odd") == [1]
+
+
+def test_a_binding_that_cannot_be_registered_stops_no_other(daemon: Daemon) -> None:
+    """Its channel has got another key. The tick that has nothing else to do says so."""
+    with opened(daemon) as store:
+        changed = nova.Channel("odd", schema="k bigint, v bigint", merge=nova.Upsert("k"))
+        store.register(changed, replace=True)
+    insert(daemon, "source", 1, 2)
+    assert ("nova_due", "FAILURE") in runs_of_ticks(daemon, 2)
+    assert keys(daemon, "even") == [2] and keys(daemon, "later") == [2]
+    runs_of_ticks(daemon, 3, seconds=31)
+    errors = [t.error.to_string() for t in ticks(daemon) if t.error is not None]
+    assert errors and all("odd" in e for e in errors), "Dagster shows it"
+
+
+def test_a_firing_without_attempts_left_is_abandoned(daemon: Daemon) -> None:
+    """Nothing else is due, so no run comes that would record it."""
+    (daemon.root / "broken").touch()
+    insert(daemon, "source", 1, 2)
+    runs_of_ticks(daemon, 12, seconds=400)
+    with opened(daemon) as store:
+        firing = store.catalog.last_firing("odds")
+        assert firing is not None and firing.state == "abandoned"
+        assert "executions failed" in firing.why
+    (daemon.root / "broken").unlink()
+    insert(daemon, "source", 3)
+    assert ("nova_due", "SUCCESS") in runs_of_ticks(daemon)
+    assert keys(daemon, "odd") == [1, 3]
+
+
+def ticks(daemon: Daemon) -> list[Any]:
+    """Ticks of the sensor of all bindings."""
+    states = daemon.instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+    [sensor] = [s for s in states if s.instigator_name == "nova_due_sensor"]
+    return list(daemon.instance.get_ticks(sensor.instigator_origin_id, sensor.selector_id))
