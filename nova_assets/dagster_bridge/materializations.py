@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from dagster import (
@@ -202,29 +203,27 @@ def build_seal_observation(
     return AssetObservation(key, metadata=metadata, tags=tags, partition=partition_key)
 
 
+def count_commit_events(store: Store, commit: Commit, channels_by_name: Mapping[str, Channel]) -> int:
+    """Number of the events of a commit."""
+    return len(_blocks_by_event(store, commit, channels_by_name)) + ("sealed" in commit.details)
+
+
 def build_commit_events(
     store: Store,
     commit: Commit,
     channels_by_name: Mapping[str, Channel],
     timeline_metadata: Mapping[str, Mapping[str, Any]],
+    start: int = 0,
+    stop: int | None = None,
 ) -> list[AssetEvent]:
     """Events of a commit: one per channel and Dagster partition, and an observation if the commit seals a group.
 
     Args:
         channels_by_name: definitions of the commit's channels.
         timeline_metadata: metadata on the current state of each channel, by channel.
+        start, stop: number of the first event, and number after the last one. The order of the events never changes.
     """
-    blocks_by_partition_key: dict[tuple[str, str | None], list[Block]] = {}
-    multi_partition_columns = find_multi_partition_columns(store.project)
-    for block in commit.blocks:
-        shown = dimensions_in_dagster(store.project, channels_by_name[block.channel])
-        scope = scope_for_columns([d.column for d in shown], block.partition)
-        key = (
-            to_dagster_key(shown, scope, multi_partition_columns)
-            if scope and len(partition_values(scope)) == len(shown)
-            else None
-        )
-        blocks_by_partition_key.setdefault((block.channel, key), []).append(block)
+    blocks_by_event = _blocks_by_event(store, commit, channels_by_name)
     events = [
         build_commit_event(
             store,
@@ -236,10 +235,10 @@ def build_commit_events(
             },
             key,
         )
-        for (channel, key), blocks in blocks_by_partition_key.items()
+        for (channel, key), blocks in islice(blocks_by_event.items(), start, stop)
     ]
     sealed = commit.details.get("sealed")
-    if sealed is not None:
+    if sealed is not None and start <= len(blocks_by_event) and (stop is None or len(blocks_by_event) < stop):
         shown = dimensions_in_dagster(store.project, channels_by_name[sealed["channel"]])
         whole = len(partition_values(sealed["group"])) == len(shown)
         events.append(
@@ -247,7 +246,25 @@ def build_commit_events(
                 store,
                 commit,
                 sealed,
-                to_dagster_key(shown, sealed["group"], multi_partition_columns) if whole else None,
+                to_dagster_key(shown, sealed["group"], find_multi_partition_columns(store.project)) if whole else None,
             )
         )
     return events
+
+
+def _blocks_by_event(
+    store: Store, commit: Commit, channels_by_name: Mapping[str, Channel]
+) -> dict[tuple[str, str | None], list[Block]]:
+    """Blocks of each channel and Dagster partition, in the order of the names."""
+    blocks_by_event: dict[tuple[str, str | None], list[Block]] = {}
+    multi_partition_columns = find_multi_partition_columns(store.project)
+    for block in sorted(commit.blocks, key=lambda b: (b.channel, b.partition)):
+        shown = dimensions_in_dagster(store.project, channels_by_name[block.channel])
+        scope = scope_for_columns([d.column for d in shown], block.partition)
+        key = (
+            to_dagster_key(shown, scope, multi_partition_columns)
+            if scope and len(partition_values(scope)) == len(shown)
+            else None
+        )
+        blocks_by_event.setdefault((block.channel, key), []).append(block)
+    return blocks_by_event

@@ -13,9 +13,9 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.crash_points import crash_point
-from nova_assets.dagster_bridge import build_definitions, resources
+from nova_assets.dagster_bridge import build_definitions, resources, unreported_commits
 from nova_assets.dagster_bridge.repair import DagsterRepair, open_existing_instance
-from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
+from nova_assets.dagster_bridge.unreported_commits import TickLimits, collect_missing_events
 from nova_assets.model.damage import Damage
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -104,6 +104,54 @@ def test_a_commit_that_dagster_has_not_heard_of_is_told_and_published_once(world
     world.later(minutes=2)
     world.tick()
     assert world.seqs("source") == [(1, None), (2, None)], "each is told once"
+
+
+def test_a_commit_over_many_partitions_is_reported_in_several_ticks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other commit waits for it, but those on its channel keep their order. Each event comes once, also if Dagster
+    has stored the events of a tick and not its cursor, or loses the cursor."""
+    monkeypatch.setattr(unreported_commits, "MAX_EVENTS_OF_COMMIT", 3)
+    days = [f"2024-01-{n:02}" for n in range(1, 11)]
+    world.store.insert("days", [{"k": n, "day": day} for n, day in enumerate(days)])
+    world.insert(1, channel="days", day=days[0])
+    world.insert(1)
+    world.later(minutes=2)
+    cursors: list[str | None] = [None]
+    reported: list[list[tuple[str, str | None]]] = []
+    for tick in range(20):
+        limits = TickLimits(None if tick == 4 else cursors[-1])
+        events = collect_missing_events(world.store, world.instance, limits=limits)
+        for event in events:
+            world.instance.report_runless_asset_event(event)
+        reported.append([(e.asset_key.path[-1], e.partition) for e in events if isinstance(e, dg.AssetMaterialization)])
+        cursors += [] if tick == 2 else [limits.cursor]
+    assert reported[0] == [("source", None), *(("days", day) for day in days[:3])]
+    assert max(map(len, reported)) <= 4
+    assert world.seqs("days") == [*((1, day) for day in days), (2, days[0])] and world.seqs("source") == [(1, None)]
+    assert world.store.catalog.unreported_commits() == [] and cursors[-1] == "{}"
+
+
+def test_a_tick_ends_after_its_limit_and_forgets_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unreported_commits, "MAX_EVENTS_OF_COMMIT", 2)
+    monkeypatch.setattr(unreported_commits, "MAX_EVENTS_PER_TICK", 3)
+    days = ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05"]
+    world.store.insert("days", [{"k": n, "day": day} for n, day in enumerate(days)])
+    for n in range(5):
+        world.insert(n)
+    world.later(minutes=2)
+    cursor, sizes = None, []
+    for _ in range(12):
+        limits = TickLimits(cursor)
+        events = collect_missing_events(world.store, world.instance, limits=limits)
+        for event in events:
+            world.instance.report_runless_asset_event(event)
+        cursor = limits.cursor
+        sizes.append(len(events))
+    assert max(sizes) <= 4 and sum(sizes) == 10
+    assert sorted(world.seqs("days")) == [(1, day) for day in days]
+    assert world.seqs("source") == [(n, None) for n in range(1, 6)]
+    assert world.store.catalog.unreported_commits() == []
 
 
 def test_many_commits_are_published_in_their_order(world: World) -> None:
