@@ -14,7 +14,7 @@ from nova_assets.catalog.leases import live_condition
 from nova_assets.catalog.tables import backfill_parts, backfill_requests, channels, executions
 from nova_assets.model.backfill import BackfillPartitionState
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.scheduler_state import DirtyPartition, TaskFailures
+from nova_assets.model.scheduler_state import DirtyPartition, RunningTask, TaskFailures
 
 _PARTITIONS_PER_QUERY = 300
 
@@ -64,12 +64,12 @@ class SchedulerState(CatalogPart):
         rows = self.database.read(lambda c: c.execute(query).mappings().all())
         return [DirtyPartition(r["channel"], r["partition"], r["at"], r["by"], r["why"], r["priority"]) for r in rows]
 
-    def running_partitions(self) -> list[tuple[str, str]]:
-        """(binding, partition) of each running execution with a valid lease."""
-        query = select(executions.c.binding, executions.c.partition).where(
-            executions.c.binding.is_not(None), live_condition(self.database.clock())
-        )
-        return [(b, p) for b, p in self.database.read(lambda c: c.execute(query).all())]
+    def running_partitions(self) -> dict[tuple[str, str], RunningTask]:
+        """Running executions with a valid lease, by (binding, partition)."""
+        columns = (executions.c.binding, executions.c.partition, executions.c.owner, executions.c.lease_until)
+        query = select(*columns).where(executions.c.binding.is_not(None), live_condition(self.database.clock()))
+        rows = self.database.read(lambda c: c.execute(query).all())
+        return {(binding, partition): RunningTask(owner, end) for binding, partition, owner, end in rows}
 
     def failing_partitions(self) -> dict[tuple[str, str], TaskFailures]:
         """Failures since the last success, by (binding, partition)."""

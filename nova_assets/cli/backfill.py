@@ -197,7 +197,7 @@ def _last_cost_json(preview: BackfillPreview, dataset: str, partition: str) -> d
 
 def _attach_part_states(store: Store, parts: Sequence[BackfillPartition]) -> list[tuple[BackfillPartition, str]]:
     """Parts of a backfill with their states. A waiting part that runs or has failed gets that state instead."""
-    running, failing = set(store.catalog.running_partitions()), store.catalog.failing_partitions()
+    running, failing = store.catalog.running_partitions(), store.catalog.failing_partitions()
     parts_with_state = []
     for part in parts:
         key, state = (part.dataset, part.partition), str(part.state)

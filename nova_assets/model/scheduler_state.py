@@ -51,6 +51,22 @@ class MaterializedPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningTask:
+    """Execution of a task under a valid lease, whose owner may be dead.
+
+    Args:
+        owner: owner of the execution.
+        lease_until: end of the lease, if the owner does not renew it.
+    """
+
+    owner: str
+    lease_until: datetime
+
+    def __str__(self) -> str:
+        return f"its execution by {self.owner}, whose lease lasts until {self.lease_until:%Y-%m-%d %H:%M:%S}"
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFailures:
     """Number of consecutive failures of a task, and the time of the last failure."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nova_assets.model.scheduler_state import MaterializedPartition, TaskFailures
+from nova_assets.model.scheduler_state import MaterializedPartition, RunningTask, TaskFailures
 from nova_assets.plan.freshness import FreshnessLimits, UnreadSince
 from nova_assets.plan.staleness import StalenessReport, StaleReason, TaskInputs, check_staleness
 
@@ -28,7 +28,7 @@ class SchedulerState:
         is_complete: (channel, partition) of a channel that no task writes -> whether all its data has arrived.
         dirty_priorities: dataset -> dirty partition -> priority. Higher priorities run first. Missing and stale
             partitions have priority 0.
-        running_tasks: (dataset, partition) of running tasks.
+        running_tasks: (dataset, partition) -> its running execution.
         failures_by_task: failures of tasks whose last run failed.
         freshness: how long the changes of a dataset's inputs may wait.
         unread_since: returns since when the oldest unread data of a task has waited.
@@ -42,7 +42,7 @@ class SchedulerState:
     existing_partitions: Mapping[str, Mapping[str, MaterializedPartition]]
     is_complete: Callable[[str, str], bool] = lambda channel, partition: True
     dirty_priorities: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    running_tasks: Collection[tuple[str, str]] = ()
+    running_tasks: Mapping[tuple[str, str], RunningTask] = field(default_factory=dict)
     failures_by_task: Mapping[tuple[str, str], TaskFailures] = field(default_factory=dict)
     incremental_datasets: Collection[str] = ()
     freshness: FreshnessLimits = field(default_factory=FreshnessLimits)
@@ -176,7 +176,11 @@ class _TickPlanner:
         waiting: list[WaitingTask] = []
         for dataset, partition in self._tasks_to_run():
             reason = self.reason_to_run(dataset, partition)
-            if reason is None or (dataset, partition) in self.state.running_tasks:
+            if reason is None:
+                continue
+            running = self.state.running_tasks.get((dataset, partition))
+            if running is not None:
+                waiting.append(WaitingTask(dataset, partition, reason, str(running)))
                 continue
             obstacle = self._reason_to_hold(dataset, partition) or self._blocking_reason(dataset, partition)
             if obstacle is None:

@@ -18,7 +18,7 @@ from nova_assets.model.commit import AddBlock, CommitRequest
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.merge import Append
 from nova_assets.model.provenance import ChannelRead
-from nova_assets.model.scheduler_state import MaterializedPartition
+from nova_assets.model.scheduler_state import MaterializedPartition, RunningTask
 from nova_assets.model.schema import parse_ddl
 
 pytestmark = pytest.mark.slow
@@ -111,10 +111,10 @@ def test_what_is_marked_while_it_is_made_is_made_once_more(catalog: SqlCatalog) 
 @pytest.mark.core
 def test_what_runs_and_what_fails(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
-    assert catalog.running_partitions() == [("copy", "p=1")]
+    assert catalog.running_partitions() == {("copy", "p=1"): RunningTask(execution.owner, execution.lease_until)}
     catalog.fail(execution.id, execution.epoch, "no")
     begin(catalog, partition="p=2", lease=-1)
-    assert catalog.running_partitions() == []
+    assert catalog.running_partitions() == {}
     assert {k: f.consecutive for k, f in catalog.failing_partitions().items()} == {("copy", "p=1"): 1}
     again = begin(catalog)
     catalog.fail(again.id, again.epoch, "no")

@@ -9,10 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.model.scheduler_state import MaterializedPartition, TaskFailures
+from nova_assets.model.scheduler_state import MaterializedPartition, RunningTask, TaskFailures
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, decide_tick
 
 NOW = datetime(2022, 4, 1, tzinfo=UTC)
+RUNNING = RunningTask("host:1:2", NOW + timedelta(seconds=90))
 
 TASKS = {"stores": ["1/a", "1/b", "2/a", "2/b"], "products": ["1", "2"], "weekly": [""]}
 
@@ -87,15 +88,26 @@ def test_nothing_is_rewritten_while_it_is_read() -> None:
     found = decide_tick(
         TASKS,
         needs,
-        facts(existing_partitions=ALL, dirty_priorities={"stores": {"1/a": 0}}, running_tasks={("products", "1")}),
+        facts(
+            existing_partitions=ALL, dirty_priorities={"stores": {"1/a": 0}}, running_tasks={("products", "1"): RUNNING}
+        ),
     )
     assert found.run == ()
     assert found.waits[0].waits_for == "a running task that reads its current data"
 
 
 def test_what_runs_is_not_run_twice() -> None:
-    assert decide_tick(TASKS, needs, facts(running_tasks={("stores", "1/a")}), Policy(at_once=2)).run == (
+    assert decide_tick(TASKS, needs, facts(running_tasks={("stores", "1/a"): RUNNING}), Policy(at_once=2)).run == (
         Batch("stores", ("1/b",), ("missing",)),
+    )
+
+
+def test_a_task_that_runs_is_shown_with_its_owner_and_its_lease() -> None:
+    found = decide_tick(TASKS, needs, facts(running_tasks={("stores", "1/a"): RUNNING}))
+    [waiting] = [w for w in found.waits if (w.dataset, w.partition) == ("stores", "1/a")]
+    assert (waiting.why, waiting.waits_for) == (
+        "missing",
+        "its execution by host:1:2, whose lease lasts until 2022-04-01 00:01:30",
     )
 
 
@@ -133,7 +145,11 @@ class Deployment:
         found = decide_tick(
             TASKS,
             needs,
-            facts(existing_partitions=self.made, dirty_priorities=self.dirty, running_tasks=frozenset(self.running)),
+            facts(
+                existing_partitions=self.made,
+                dirty_priorities=self.dirty,
+                running_tasks=dict.fromkeys(self.running, RUNNING),
+            ),
             Policy(at_once=3),
         )
         for batch in found.run:

@@ -3,6 +3,7 @@ same end, and nothing is made twice for nothing."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -86,6 +87,22 @@ def test_killed_anywhere_it_comes_to_the_same_end(deployment: Deployment, point:
     deployment.tick_to_the_end()
     assert deployment.revenue() == [13]
     assert deployment.made() == Counter(TASKS) + Counter(again), "what the late data is no part of is left alone"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_task_under_a_lease_is_shown_and_run_if_its_process_is_dead(deployment: Deployment) -> None:
+    (dataset, partition), (_, other) = TASKS[:2]
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    store = deployment.store
+    for owner, scope in ((f"{socket.gethostname()}:{ended.pid}:1", partition), ("another.host:1:1", other)):
+        execution = store.runtime.with_owner(owner).begin(dataset, scope)
+        assert store.catalog.renew_lease(execution.id, execution.epoch, 600)
+    found = store.next_tick()
+    assert partition in [p for b in found.run for p in b.partitions], "its lease is taken over"
+    [waiting] = [w for w in found.waits if w.partition == other]
+    assert "its execution by another.host:1:1, whose lease lasts until" in waiting.waits_for
+    assert (dataset, partition) in [(r.dataset, r.partition) for r in store.tick(found) if r.error is None]
 
 
 @pytest.mark.long

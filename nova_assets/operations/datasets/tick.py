@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import cache, partial
 
 from nova_assets.errors import DefinitionConflict, ExecutionInProgress
+from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
@@ -76,7 +77,8 @@ class DatasetScheduler:
             snapshot.states_by_channel,
             _InputCompleteness(self.catalog, self.runtime, snapshot.now, snapshot.states_by_channel),
             _backfill_priorities_by_channel(self.catalog.dirty_partitions(), redefinitions.channels),
-            frozenset(self.catalog.running_partitions()),
+            # The execution of a process that is certainly dead is superseded, although its lease still holds.
+            {task: r for task, r in self.catalog.running_partitions().items() if not is_owner_dead(r.owner)},
             self.catalog.failing_partitions(),
             self.staleness_tracker.datasets_with_cursors,
             _freshness_limits(self.staleness_tracker.queries, self.runtime.project),
