@@ -258,6 +258,7 @@ def connect() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("CREATE MACRO array_repeat(value, count) AS range(count)")
     connection.execute("CREATE MACRO raise_error(message) AS error(message)")
+    connection.execute("CREATE MACRO try_sum(value) AS sum(value)")
     return connection
 
 

@@ -108,8 +108,8 @@ def test_sums_that_lose_digits_in_an_addition_are_not_added_to() -> None:
         assert (accumulation_of(operators_of(sql, adds_floats=False)) is not None) == is_accumulated
 
 
-INTEGERS = nova.Channel("integers", merge=nova.Upsert(key="id"), schema="id int, g int, v bigint")
-SUMS_OF_INTEGERS = "SELECT g, SUM(v) AS s, SUM(CAST(v AS DECIMAL(38, 0))) AS d, COUNT(v) AS n FROM integers GROUP BY g"
+INTEGERS = nova.Channel("integers", merge=nova.Upsert(key="id"), schema="id int, g int, v bigint, d decimal(38,0)")
+SUMS_OF_INTEGERS = "SELECT g, SUM(v) AS s, SUM(d) AS d, COUNT(v) AS n FROM integers GROUP BY g"
 LEAST, GREATEST = -(2**63), 2**63 - 1
 
 
@@ -124,7 +124,8 @@ def test_a_change_beyond_the_greatest_integer_leads_to_a_sum_that_fits(spark: An
     with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
         store.register(project)
         for change in history:
-            store.insert("integers", [dict(zip(("id", "g", "v"), values, strict=True)) for values in change])
+            rows = [(n, g, v, None if v is None else Decimal(v * 10**19)) for n, g, v in change]
+            store.insert("integers", [dict(zip(("id", "g", "v", "d"), values, strict=True)) for values in rows])
             strategy = store.run("keep").tasks[0].facts["maintenance"]["strategy"]
             store.read("integers").to_spark().createOrReplaceTempView("integers")
             expected = sorted(map(tuple, spark.sql(SUMS_OF_INTEGERS).collect()))

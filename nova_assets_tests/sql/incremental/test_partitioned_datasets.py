@@ -211,7 +211,7 @@ def test_a_variable_that_stands_for_a_time_of_the_current_day(spark: Any, tmp_pa
         "FOR slot IN ('06:00', '12:00') INSERT OVERWRITE early PARTITION (slot) SELECT id FROM seen WHERE at < :slot"
     )
     seen = nova.Channel("seen", merge=nova.Upsert(key="id"), schema="id int, at timestamp")
-    datasets = nova.datasets(folder, channels=[seen], refresh="incremental")
+    datasets = nova.datasets(folder, channels=[seen], refresh="auto")
     project = nova.Project(bindings=datasets, channels=[seen])
     with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
         store.register(project)
