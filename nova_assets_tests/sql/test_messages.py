@@ -24,13 +24,6 @@ FUNCTIONS = {"gives": "table(n int)"}
     ("sql", "message"),
     [
         (
-            "SELECT n, n + 1 FROM sold",
-            """x.sql:1:11: output column 2 has no name
-    1 | SELECT n, n + 1 FROM sold
-      |           ^^^^^
-  next:     name it: ... AS name""",
-        ),
-        (
             "SELECT n FROM gives(1 + (SELECT MAX(n) FROM sold))",
             """x.sql:1:21: an argument is neither a value nor a query
     1 | SELECT n FROM gives(1 + (SELECT MAX(n) FROM sold))

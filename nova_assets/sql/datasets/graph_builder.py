@@ -27,7 +27,7 @@ from nova_assets.sql.statement.dataset_statement import (
 from nova_assets.sql.statement.external_table import ExternalView, is_external_view, parse_external_view
 from nova_assets.sql.statement.header import partition_dimensions
 from nova_assets.sql.text import SqlText
-from nova_assets.sql.types.query_schema import is_generated_name, schema_of_query, typed_tree
+from nova_assets.sql.types.query_schema import schema_of_query, typed_tree
 
 
 def build_graph(
@@ -265,9 +265,6 @@ def _compute_analysis(
 ) -> DatasetAnalysis:
     tables = table_function_schemas(function_types)
     query = resolve_query(statement.text, statement.query, schemas, statement.header.variable_types, tables)
-    for n, select in enumerate(query.tree.selects, start=1):
-        if is_generated_name(select):
-            raise statement.text.error(f"output column {n} has no name", select, next="name it: ... AS name")
     input_schemas = {**tables, **{r: schemas[r] for r in query.reads}}
     output_schema = schema_of_query(query, input_schemas, function_types)
     check_local_times(query, lambda: typed_tree(query, input_schemas, function_types), statement.header)

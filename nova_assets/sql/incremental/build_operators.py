@@ -50,6 +50,7 @@ from nova_assets.sql.incremental.qualify import split_qualify
 from nova_assets.sql.incremental.repeatability import check_exact
 from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE, SubqueryBuilder, split_conditions
 from nova_assets.sql.incremental.supported_clauses import check_order, check_select_clauses, used_clauses
+from nova_assets.sql.incremental.top_rows import is_top_query, make_top_rows, without_limit
 from nova_assets.sql.incremental.using_joins import name_merged_columns
 from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
 from nova_assets.sql.query.scans import scan_number
@@ -108,7 +109,11 @@ def build_operators(query: Query, sources: Mapping[str, SourceTable], *, adds_fl
     Raises:
         NotMaintainable: no operator represents a part of the query.
     """
-    root = _Builder(query, sources).build_query(name_merged_columns(query.tree), {})
+    builder, tree = _Builder(query, sources), name_merged_columns(query.tree)
+    if is_top_query(tree):
+        root = make_top_rows(builder.build_query(without_limit(tree), {}), tree)
+    else:
+        root = builder.build_query(tree, {})
     check_stable(root)
     return replace(root, adds_floats=adds_floats) if isinstance(root, Aggregation) else root
 

@@ -14,6 +14,7 @@ from nova_assets.errors import QueryRefused
 from nova_assets.model.modes_view import View
 from nova_assets.model.schema import HIDDEN_PREFIX, Schema
 from nova_assets.model.task import Context
+from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.incremental import repeatability
 from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
@@ -27,6 +28,7 @@ from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import quote_column
 from nova_assets.sql.incremental.operators import NotMaintainable
 from nova_assets.sql.incremental.result_channel import MaintenancePlan
+from nova_assets.sql.incremental.top_rows import break_ties, is_top_query
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, mark_calls, resolve_query
 from nova_assets.sql.query.scans import mark_scans
@@ -77,10 +79,10 @@ class MaintainedQuery:
         output_port: port of the channel that holds the result.
         prefers_changes: whether changes are computed unless they are estimated to be several times as expensive as a
             replacement of the result.
-        readers: known readers of the result's changes.
-        check_columns: raises an error if the columns that Spark derives are not those that nova derived.
         is_incremental: whether an execution fails if nova has no operators for the query. Otherwise, each execution
             computes the whole query.
+        readers: known readers of the result's changes.
+        check_columns: raises an error if the columns that Spark derives are not those that nova derived.
         scope: the scope of a dataset with partitions; None for a query without a scope.
         frozen: the rows of the result that are never made again; None if there are none.
         adds_floats: whether changes of floating-point numbers may be added to stored sums, which then drift.
@@ -99,18 +101,18 @@ class MaintainedQuery:
         output_port: str,
         *,
         prefers_changes: bool = True,
+        is_incremental: bool = False,
         readers: int = 0,
         check_columns: Callable[[Schema], None] = lambda schema: None,
-        is_incremental: bool = False,
         scope: QueryScope | None = None,
         frozen: FrozenRows | None = None,
         adds_floats: bool = False,
     ) -> None:
         self.check_columns = check_columns
         self.prefers_changes = prefers_changes
+        self.is_incremental = is_incremental
         self.readers = readers
         self.scope = scope
-        self.is_incremental = is_incremental
         self.frozen = frozen
         self.adds_floats = adds_floats
         self.text = text
@@ -127,6 +129,8 @@ class MaintainedQuery:
                 expected="channels in FROM",
             )
         self.tree = tree
+        if frozen is not None and is_top_query(tree):
+            raise text.error("FROZEN WHERE in a query with LIMIT", tree.args["limit"], expected="a query without LIMIT")
         self.scans = mark_scans(text, tree)
         for scan in self.scans:
             if scan.mode != "all":
@@ -192,8 +196,27 @@ class MaintainedQuery:
             return plan
         if clock_value := next((v for v in values.values() if can_stand_for_current_time(v)), None):
             return MaintenancePlan(None, f"{clock_value!r} can stand for the current day or time")
-        regenerated = regenerate(self._resolve(sources, values), self.frame_by_dataset)
+        query = self._resolve(sources, values)
+        regenerated = regenerate(query, self.frame_by_dataset, rounded=plan.operators.rounded)
         return self._confirm(ctx, views, sources, regenerated, plan, rows_now, schema, values)
+
+    def rows(
+        self, ctx: Context, views: Mapping[str, View], sources: Mapping[str, SourceTable], values: Mapping[str, Any]
+    ) -> Any:
+        """Frame of the query as it was written. If the query has LIMIT, the columns of the result decide between rows
+        that are equal in ORDER BY. The arguments are those of ``plan``.
+        """
+        runnable = self.runnable
+        frames = {runnable.frame_by_scan[s.number]: views[s.dataset].all for s in self.scans}
+        used_values = {name: values[name] for name in runnable.variables}
+        rows = ctx.query(runnable.sql, used_values, frames)
+        if not is_top_query(self.tree):
+            return rows
+        operators = self.unconfirmed_plan(sources, values).operators
+        fields = ctx.schema_of(rows).fields
+        exact = [True] * len(fields) if operators is None else [c not in operators.rounded for c in operators.columns]
+        columns = [f.name for f, is_exact in zip(fields, exact, strict=False) if is_exact and can_be_key(f.type)]
+        return ctx.query(break_ties(runnable.sql, self.tree, columns), used_values, frames)
 
     @property
     def frame_by_dataset(self) -> dict[str, str]:
@@ -225,7 +248,7 @@ class MaintainedQuery:
             rows_by_operators = ctx.query(MaintenanceSql(plan.operators, changes).rows_statement(), values, frames)
         except (QueryRefused, StatementTooLarge):
             return MaintenancePlan(None, "Spark does not accept the query as nova writes it")
-        verdict = compare_plans(ctx, rows_now, regenerated_rows)
+        verdict = compare_plans(ctx, rows_now, regenerated_rows, schema.names)
         if verdict is None:
             return None
         if not verdict:
@@ -258,7 +281,8 @@ class MaintainedQuery:
         visible = ", ".join(map(quote_column, visible_schema.names))
         if not has_equal_columns(result, visible_schema):
             return MaintenancePlan(plan.operators)
-        if not compare_plans(ctx, rows_now, ctx.query(f"SELECT {visible} FROM {{rows}}", {}, {"rows": rows})):
+        visible_rows = ctx.query(f"SELECT {visible} FROM {{rows}}", {}, {"rows": rows})
+        if not compare_plans(ctx, rows_now, visible_rows, result.names):
             return MaintenancePlan(plan.operators)
         return replace(plan, hidden_types={n: schema.field(name).type for n, name in names.items()})
 

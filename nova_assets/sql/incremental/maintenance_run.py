@@ -178,9 +178,7 @@ class MaintenanceRun:
     @cached_property
     def rows_now(self) -> Any:
         """Frame of the query as it was written."""
-        runnable, scans = self.query.runnable, self.query.scans
-        frames = {runnable.frame_by_scan[s.number]: self.views[s.dataset].all for s in scans}
-        return self.ctx.query(runnable.sql, {name: self.values[name] for name in runnable.variables}, frames)
+        return self.query.rows(self.ctx, self.views, self.sources, self.values)
 
     @cached_property
     def sources(self) -> dict[str, SourceTable]:

@@ -71,7 +71,9 @@ def test_the_forecast_is_what_the_execution_does(open_store: Any, spark: Any) ->
         [forecast] = store.forecast(store.plan("totals"))
         assert [e.strategy for e in forecast.earlier][:2] == ["comparison", "replacement"]
         assert forecast.steps[0].step.startswith("group by ")
-    with open_store(project_of("SELECT user, COUNT(*) AS n FROM orders GROUP BY user LIMIT 3")) as store:
+    with open_store(
+        project_of("SELECT user, COUNT(*) AS n FROM (SELECT user FROM orders LIMIT 3) GROUP BY user")
+    ) as store:
         store.run("totals")
         store.insert("orders", [{"id": 1, "user": 2, "amount": 8}])
         assert run(store) == "comparison"

@@ -163,7 +163,7 @@ def test_the_statement_goes_before_the_folder(tmp_path: Path) -> None:
             SEVERAL,
         ),
         ("FROZEN WHERE day < '2024' SELECT day FROM orders", {"refresh": "full"}, "FROZEN WHERE in a dataset that is"),
-        ("FROZEN WHERE day < '2024' SELECT day FROM orders LIMIT 3", {}, "has no rule by which changes pass"),
+        ("FROZEN WHERE day < '2024' SELECT day FROM orders LIMIT 3", {}, "FROZEN WHERE in a query with LIMIT"),
     ],
 )
 def test_datasets_whose_frozen_rows_are_not_fixed_are_refused(

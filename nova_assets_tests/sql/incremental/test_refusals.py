@@ -11,7 +11,14 @@ import nova_assets as nova
 from nova_assets.model.schema import parse_ddl
 from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
-from nova_assets.sql.incremental.operators import Aggregation, NotMaintainable, Operator, Projection, Windowed, walk
+from nova_assets.sql.incremental.operators import (
+    Aggregation,
+    NotMaintainable,
+    Operator,
+    Projection,
+    Windowed,
+    walk,
+)
 from nova_assets.sql.incremental.repeatability import function_names
 from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.dialect import parse_statement
@@ -135,7 +142,12 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
         "SELECT WINDOW(at, '1 day', '1 hour') AS w, COUNT(*) AS n FROM clicks GROUP BY WINDOW(at, '1 day', '1 hour')",
         "SELECT user FROM orders QUALIFY RANK() OVER (ORDER BY user) = (SELECT MIN(uid) FROM users)",
         "SELECT 1 AS one",
-        "SELECT id FROM orders ORDER BY amount LIMIT 3",
+        "SELECT id FROM orders ORDER BY amount LIMIT 3 OFFSET 1",
+        "SELECT id FROM orders ORDER BY amount LIMIT 1 + 2",
+        "SELECT id FROM orders ORDER BY amount + 1, day LIMIT 3",
+        "SELECT user, SUM(weight) AS s FROM parcels GROUP BY user ORDER BY s LIMIT 3",
+        "SELECT SUM(weight) AS s FROM parcels GROUP BY user LIMIT 3",
+        "SELECT SUM(weight) AS s FROM parcels LIMIT 3",
         "SELECT t.id FROM (SELECT id FROM orders LIMIT 3) t",
         "SELECT id, TO_JSON(STRUCT(id, amount)) AS j FROM orders",
         "SELECT id, (id, amount) AS pair FROM orders",

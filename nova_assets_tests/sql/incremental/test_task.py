@@ -284,7 +284,7 @@ def test_parameters_have_types_unless_they_are_called_like_columns(bench: Any, c
     assert {"pattern": "strategy 'changes'", "amount": "'comparison': a parameter"}[name] in caplog.text
 
 
-def test_limit_and_ties_are_compared_with_the_stored_rows(bench: Any) -> None:
+def test_the_first_rows_of_an_order(bench: Any) -> None:
     sql = "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 2"
     kept = bench(sql, nova.Channel("top", merge=nova.Upsert(key="id")))
     kept.store.insert("orders", [{"id": n, "user": 1, "amount": n} for n in range(5)])
