@@ -139,10 +139,12 @@ class Histories(CatalogPart):
     def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]:
         """State of each partition of a channel that has or had blocks, by name.
 
+        An empty base of a partitioned channel without partitions takes a number (R1), but has no partition.
+
         Raises:
             ChannelNotFound.
         """
-        load_channel_state(self.database, channel)  # raises if the channel is not registered
+        is_partitioned = bool(load_channel_state(self.database, channel).channel.partitions)
         updated_number = case((blocks.c.origin.not_in(("compact", "drop")), blocks.c.hi))
         is_live = blocks.c.collected_at.is_(None)
         sizes = (func.sum(case((is_live, n))) for n in (blocks.c.rows, blocks.c.bytes, 1))
@@ -152,6 +154,7 @@ class Histories(CatalogPart):
         states = [
             PartitionState(p, seq, int(n or 0), int(size or 0), int(count or 0), int(news or 0))
             for p, seq, news, n, size, count in rows
+            if p != WHOLE or not is_partitioned
         ]
         return sorted((p for p in states if is_in_scope(p.partition, scope)), key=lambda p: p.partition)
 

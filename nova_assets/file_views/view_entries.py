@@ -104,7 +104,7 @@ class ViewInstant:
         commit: commit of the action.
         at: time, in ISO format.
         seq: sequence number that it took, or newest number at which it added or collected a block.
-        partitions: all partitions that it touched, loaded or not.
+        partitions: all partitions that it touched, loaded or not, sorted.
     """
 
     n: int
@@ -124,14 +124,17 @@ class ViewInstant:
     @staticmethod
     def from_step(step: TimelineStep) -> ViewInstant:
         numbers = [*(b.hi for b in step.added), *(g.hi for g in step.collected)]
-        touched_partitions = dict.fromkeys(
-            [b.partition for b in step.collected]
-            + [b.partition for b in step.added]
-            + [b.partition for b in step.rolled_back]
-        )
+        touched_partitions = {b.partition for b in step.collected} | {b.partition for b in step.added}
+        touched_partitions |= {b.partition for b in step.rolled_back}
         at, seq = step.at.isoformat(), max(numbers, default=None)
         return ViewInstant(
-            step.position.step, step.position.prefix, step.action, step.commit_id, at, seq, tuple(touched_partitions)
+            step.position.step,
+            step.position.prefix,
+            step.action,
+            step.commit_id,
+            at,
+            seq,
+            tuple(sorted(touched_partitions)),
         )
 
     @staticmethod

@@ -245,3 +245,16 @@ def test_a_switch_waits_for_no_execution_that_is_alive_and_ends_those_that_faile
     with pytest.raises(nova.ExecutionNotLive, match="the cursors were switched"):
         store.run("w", resume=begun.id)
     assert [(c.partition, c.seq) for c in store.cursors()] == [("p=a", 1)]
+
+
+def test_an_empty_base_of_a_partitioned_channel_has_no_partition(opened: Opener) -> None:
+    store = opened(nova.Project(channels=[table]), schema=DDL)
+    store.register(table)
+    assert store.restore("table", 0).seq == 1, "an empty base takes a number (R1)"
+    assert store.partitions("table") == [] and store.read("table").to_arrow().num_rows == 0
+    store.insert("table", rows("a"))
+    assert [p.partition for p in store.partitions("table")] == ["p=a"]
+    whole = nova.Channel("whole", schema=DDL)
+    store.register(whole)
+    store.restore("whole", 0)
+    assert [p.partition for p in store.partitions("whole")] == [""]

@@ -182,3 +182,20 @@ def test_rollbacks_are_shown_over_http_and_on_the_command_line(
     assert "removed 1 files p=a" in text and "rollback" in text
     told = json.loads(CliRunner().invoke(cli, ["timeline", "t", "--json"]).output)["instants"][-1]
     assert told["action"] == "rollback" and path in told["rolled_back"][0]["files"]
+
+
+def test_instants_name_their_partitions_in_one_order(store: Store) -> None:
+    """A view gets them from the blocks of a step, and a service without a view from the catalog."""
+    put(store, 0, "bc")
+    follower = TimelineFollower(store.catalog, MemoryStorage())
+    follower.ask("t", lambda view: None)
+    put(store, 1, "bc")
+    for k in (2, 3):
+        put(store, k, "a")
+    store.compact("t")  # p=a at a later number than the others
+    store.collect_garbage("t")
+    applied = follower.ask("t", lambda view: view.instants())
+    assert [(i.action, i.partitions) for i in applied[-2:]] == [("compact", PARTITIONS), ("collect", PARTITIONS)]
+    summaries = store.catalog.instant_summaries("t", applied[0].n - 1, 10)
+    assert [i.partitions for i in applied] == [s.partitions for s in summaries]
+    follower.close()
