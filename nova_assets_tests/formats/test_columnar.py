@@ -162,6 +162,14 @@ def test_a_damaged_page_of_an_arrived_file_is_set_aside(tmp_path: Path, damaged:
     assert refused["file"].endswith("damaged.parquet") and "the Parquet file is damaged" in refused["reason"]
 
 
+def test_a_damaged_page_of_an_external_file_is_not_read(tmp_path: Path, damaged: Path) -> None:
+    channel = nova.Channel("c", schema="k bigint, v bigint", external=nova.external(str(damaged.parent)))
+    with nova.open(nova.Project(channels=[channel]), f"sqlite:///{tmp_path}/c.db", tmp_path / "wh") as store:
+        store.refresh("c")  # from the footer, without a page
+        with pytest.raises(nova.BadRecord, match=r"(?s)damaged.parquet is damaged.*CRC.*refresh the channel"):
+            list(store.read("c").to_batches())
+
+
 def test_a_map_that_arrow_does_not_read_is_not_called_truncated(tmp_path: Path) -> None:
     table = pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))})
     content = bytearray(write_parquet(tmp_path / "m.parquet", table))
