@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,12 @@ from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.fuzz.commands import DELETED, Command
 from nova_assets_tests.fuzz.comparison import Comparison, Difference
+from nova_assets_tests.fuzz.data_forms import Stale, as_data, twins
 from nova_assets_tests.fuzz.naive import Change, Column, Event, Model, NaiveChannel, State, projected
 from nova_assets_tests.fuzz.partition_spellings import spell_partition
 from nova_assets_tests.fuzz.redefinitions import redefined_columns
 from nova_assets_tests.fuzz.scenario import Scenario, canonical_row, merge_model, widened
 from nova_assets_tests.fuzz.values import TYPES, canonical, limits
-
-
-class Stale(Exception):
-    """A command does not fit the channel as it is, because earlier commands were left out."""
 
 
 class History:
@@ -146,7 +141,7 @@ class History:
         rows = [{n: v for n, v in r.items() if n not in without} for r in rows]
         changes = tuple(Change(canonical_row(r, came), bool(r.get(DELETED))) for r in rows)
         columns = self._evolved(came) if rows else self.naive.columns
-        data = _as_data(rows, came, form, (own_model or self.naive.model).has_deletions)
+        data = as_data(rows, came, form, (own_model or self.naive.model).has_deletions)
         after = self.naive.merged(self.naive.states[-1], changes, own_model)
         may_overflow, must_refuse = self.naive.sums_overflow(changes), self._outside(after)
         merge = None if own_model is None else merge_model(own_model, self.naive.columns)
@@ -195,7 +190,7 @@ class History:
         columns = self.naive.columns
         self._fits(rows, columns)
         changes = tuple(Change(canonical_row(r, columns)) for r in rows)
-        data = _as_data(rows, columns, form, keyed=False)
+        data = as_data(rows, columns, form, keyed=False)
         canonical_partition = self._canonical_partition(partition)
         self._given_base(
             Event("base", changes, canonical_partition),
@@ -237,11 +232,11 @@ class History:
             rows, expected = [{**rows[0], key[0].name: None}], nova.BadKey
         elif flaw == "two live rows" and key and model.order_by is None:
             one = max(rows, key=lambda r: any(r[c.name] == 0 for c in key))  # zeros have twins of another sign
-            rows, expected = [one, {**one, **_twins(one, key)}], nova.BadKey
+            rows, expected = [one, {**one, **twins(one, key)}], nova.BadKey
         else:
             return
         try:
-            self.store.insert("table", _as_data(rows, columns, "arrow", keyed=False))
+            self.store.insert("table", as_data(rows, columns, "arrow", keyed=False))
         except expected:
             return
         raise Difference(f"an insert with {flaw} is accepted")
@@ -297,7 +292,7 @@ class History:
         columns = tuple(c for c in self.naive.columns if c.identity in self.naive.model.key)
         if any(r.keys() != {c.name for c in columns} for r in keys):
             raise Stale
-        table = self._table(None, strategy, keys=_as_data(keys, columns, "arrow", keyed=False))
+        table = self._table(None, strategy, keys=as_data(keys, columns, "arrow", keyed=False))
         requested = {self.naive.key(canonical_row(r, columns)) for r in keys}
         state = tuple(r for r in self.naive.states[-1] if self.naive.key(r) in requested)
         self.compare.snapshot(table, state, self.naive.columns, f"{len(keys)} keys by {strategy}")
@@ -426,29 +421,3 @@ class History:
             return None
         column = next(c for c in self.naive.columns if c.identity == self.naive.partition)
         return (canonical(partition[0], column.type),)
-
-
-def _as_data(rows: list[dict[str, Any]], columns: tuple[Column, ...], form: str, keyed: bool) -> Any:
-    if form == "dicts" and rows:
-        return rows if keyed else [{n: v for n, v in r.items() if n != DELETED} for r in rows]
-    try:
-        arrays = {c.name: pa.array([_as_type(r.get(c.name), c) for r in rows], c.type.arrow) for c in columns}
-    except (pa.ArrowException, OverflowError) as error:  # rows of a column as it was widened
-        raise Stale from error
-    if keyed:
-        arrays[DELETED] = pa.array([bool(r.get(DELETED)) for r in rows], pa.bool_())
-    return pa.table(arrays)
-
-
-def _as_type(value: Any, column: Column) -> Any:
-    """A date as the midnight that it is in a column that brings moments. Raises Stale: the type has no such value."""
-    narrow = column.type.arrow == pa.float32() and value is not None and not math.isnan(value)
-    if narrow and pa.scalar(value, pa.float32()).as_py() != value:  # pyarrow rounds it
-        raise Stale
-    is_date = isinstance(value, date) and not isinstance(value, datetime)
-    return datetime(value.year, value.month, value.day) if is_date and column.type.ddl == "timestamp_ntz" else value
-
-
-def _twins(row: dict[str, Any], key: list[Column]) -> dict[str, Any]:
-    """The key once more, with the other sign where it is a zero."""
-    return {c.name: -row[c.name] if row[c.name] == 0 and isinstance(row[c.name], float) else row[c.name] for c in key}

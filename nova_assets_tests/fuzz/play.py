@@ -13,7 +13,8 @@ from typing import Any
 from nova_assets.plan import partition_size
 from nova_assets_tests.fuzz.commands import Chooser, Command
 from nova_assets_tests.fuzz.comparison import Difference
-from nova_assets_tests.fuzz.history import History, Stale
+from nova_assets_tests.fuzz.data_forms import Stale
+from nova_assets_tests.fuzz.history import History
 from nova_assets_tests.fuzz.scenario import KINDS, Kind, Scenario
 from nova_assets_tests.fuzz.values import KEY_TYPES, ColumnType
 
