@@ -15,7 +15,7 @@ from nova_assets.model.schema import DataType, Schema
 from nova_assets.plan.merge_units import base_files_overlapping
 
 COMPARABLE_TYPES = HASHED_TYPES | {"float", "double", "decimal"}
-"""Types whose values Arrow sorts like Spark, if NaN is handled separately."""
+"""Types whose values Arrow and NumPy compare like Spark, if zeros and NaNs are handled separately."""
 
 
 def layout_for_channel(channel: Channel, schema: Schema) -> KeyLayout | None:
@@ -88,7 +88,7 @@ def layout_of_small_diff(read: SnapshotDiff) -> CommonLayout | None:
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     if schema is None or not can_merge_outside_spark(model, schema) or not can_compare_outside_spark(schema):
         return None
-    if any(k not in schema or schema.field(k).type.name not in HASHED_TYPES for k in model.key):
+    if any(k not in schema or schema.field(k).type.name not in COMPARABLE_TYPES for k in model.key):
         return None
     if any(b.model_of_channel.as_json() != model.as_json() for b in blocks):
         return None

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from nova_assets.model.block import Block
-from nova_assets.model.key_layout import HASHED_TYPES
 from nova_assets.model.merge import Append, Custom, Multiset
 from nova_assets.model.read_strategy import READ_STRATEGIES, CostEstimate, ReadStrategy
 from nova_assets.model.reads import (
@@ -24,8 +23,7 @@ from nova_assets.model.reads import (
     SnapshotDiff,
     source_blocks,
 )
-from nova_assets.model.value_comparison import FLOATS
-from nova_assets.plan.block_layout import can_merge_outside_spark, common_layout, layout_of_small_diff
+from nova_assets.plan.block_layout import COMPARABLE_TYPES, can_merge_outside_spark, common_layout, layout_of_small_diff
 from nova_assets.plan.merge_units import merge_tasks
 from nova_assets.plan.partial_reads import is_plain_file_scan
 from nova_assets.plan.partition_size import EMPTY_SIZE
@@ -48,9 +46,6 @@ _MEMORY_PER_FILE_BYTE = 4
 
 DECODE_ROW_SECONDS, DECODE_BYTE_SECONDS = 80e-9, 5e-9
 """Seconds for decoding a row, and a byte."""
-
-_COUNTED_TYPES = HASHED_TYPES | {"decimal"} | FLOATS
-"""Column types of ``Multiset`` channels whose equal rows are counted in memory."""
 
 _START_SECONDS = {"arrow": 0.02, "buckets": 0.15, "spark": 0.30}
 _SPARK_COMPARISON_SECONDS = 1.2
@@ -133,12 +128,12 @@ def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose
         return False
     if isinstance(read, SnapshotDiff) and common_layout(read) is None and layout_of_small_diff(read) is None:
         return False
-    layout_keys = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
+    has_comparable_keys = all(k in schema and schema.field(k).type.name in COMPARABLE_TYPES for k in model.key)
     is_unmerged = isinstance(model, Append) or (isinstance(model, Multiset) and is_plain_file_scan(read))
     if isinstance(model, Multiset):
-        can_fold = is_unmerged or all(f.type.name in _COUNTED_TYPES for f in schema.fields)
+        can_fold = is_unmerged or all(f.type.name in COMPARABLE_TYPES for f in schema.fields)
     else:
-        can_fold = is_unmerged or (len(layout_keys) == len(model.key) and can_merge_outside_spark(model, schema))
+        can_fold = is_unmerged or (has_comparable_keys and can_merge_outside_spark(model, schema))
     can_fold = can_fold and all(
         b.manifest.external_folder is None for b in blocks
     )  # values of partition columns are in folder names

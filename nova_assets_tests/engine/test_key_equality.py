@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import nova_assets as nova
@@ -189,3 +190,37 @@ def test_a_map_is_no_key_at_any_depth() -> None:
     for type_ in ("map<string,int>", "struct<m:map<string,int>>", "array<map<string,int>>"):
         with pytest.raises(nova.DefinitionError, match="a map cannot be compared"):
             nova.Channel("c", nova.Upsert(key="k"), f"k {type_}, v int")
+
+
+@pytest.mark.parametrize("type_", ["double", "float", "decimal(10,2)"])
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "with text"])
+def test_small_reads_by_such_a_key_need_no_spark(type_: str, alone: bool, tmp_path: Path) -> None:
+    def start_spark() -> Any:
+        raise AssertionError("Spark is started")
+
+    is_float = not type_.startswith("decimal")
+    first = [0.0, NAN, 1.5] if is_float else [Decimal("0.00"), Decimal("-1.10"), Decimal("1.50")]
+    second = [-0.0, -NAN, -math.inf] if is_float else [Decimal("-0.00"), Decimal("-1.10"), Decimal("9.99")]
+    key, schema = ["k", "t"][: 1 if alone else 2], parse_ddl(f"k {type_}, t string, v int")
+
+    def rows(keys: list[Any], value: int, **more: Any) -> pa.Table:
+        found = pa.Table.from_pylist([{"k": k, "t": "x", "v": value} for k in keys], schema=to_arrow_schema(schema))
+        return found.append_column("_deleted", pa.array([True] * len(keys))) if more else found
+
+    def values(table: pa.Table) -> list[int]:
+        return sorted(table["v"].to_pylist())
+
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=start_spark) as store:
+        store.register(nova.Channel("c", nova.Upsert(key=key), schema, retain="1d"))
+        store.insert("c", rows(first, 1))
+        store.insert("c", rows(second, 2))
+        assert values(store.read("c").to_arrow()) == [1, 2, 2, 2], "two keys are equal in another form"
+        assert values(store.read("c", since=1).to_arrow()) == [2, 2, 2]
+        assert values(store.read("c", keys=rows(second[:2], 0).select(key)).to_arrow()) == [2, 2]
+        store.insert("c", rows(first[:1], 0, _deleted=True))
+        with store.pin("c") as pinned, pinned.read("c").to_batches() as reader:
+            assert values(reader.read_all()) == [1, 2, 2]
+        store.insert("c", rows([*second[1:], first[2]], 2), kind="base")
+        changed = store.read("c", since=3).to_arrow().filter(pc.field("_deleted") == False)  # noqa: E712
+        assert values(changed) == [2], "of equal keys, the one with another value"
+        assert store.compact("c") is None or values(store.read("c").to_arrow()) == [2, 2, 2]

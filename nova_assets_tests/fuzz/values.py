@@ -117,7 +117,7 @@ WIDER_TYPES: Mapping[str, ColumnType] = {**TYPES, _WIDE_STRUCT.ddl: _WIDE_STRUCT
 KEY_TYPES = [t for t in TYPES.values() if t.orderable]
 _UNBUCKETED = (pa.types.is_floating, pa.types.is_decimal, pa.types.is_nested)
 BUCKETED_TYPES = [t for t in KEY_TYPES if not any(is_one(t.arrow) for is_one in _UNBUCKETED)]
-"""Key types of channels that lie in buckets. Arrow reads these, and reads of the others start Spark."""
+"""Key types of channels that lie in buckets."""
 ORDER_TYPES = [TYPES[n] for n in ("int", "double", "decimal(9,2)", "string", "timestamp", "date")]
 
 

@@ -1,7 +1,7 @@
 """Sorting and searching of rows by key. Uses Arrow and NumPy alone.
 
-A key of a single integer is handled as a NumPy array, which is several times faster. Other keys use Arrow's sort order,
-which equals Spark's for every type that has a key layout.
+A key of a single integer is handled as a NumPy array, which is several times faster. Floats are compared as integers.
+Other keys use Arrow's sort order, which equals Spark's.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class KeyArrays:
 
     @staticmethod
     def from_table(table: pa.Table, key_columns: Sequence[str]) -> KeyArrays:
-        arrays = tuple(to_single_array(table.column(name)) for name in key_columns)
+        arrays = tuple(floats_as_integers(to_single_array(table.column(name))) for name in key_columns)
         if len(arrays) == 1 and (integers := _as_integers(arrays[0])) is not None:
             return KeyArrays(integers, ())
         return KeyArrays(None, arrays)
@@ -203,6 +203,18 @@ def to_single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(combined, pa.ChunkedArray):
         return pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.array([], combined.type)
     return combined
+
+
+def floats_as_integers(array: pa.Array) -> pa.Array:
+    """Integers that are equal and ordered as Spark's floats are, in place of floats; other values unchanged.
+
+    Both zeros are one integer. All NaNs are one integer, the greatest.
+    """
+    if not pa.types.is_floating(array.type):
+        return array
+    floats = array.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 + 0.0 = 0.0
+    bits = np.where(np.isnan(floats), np.nan, floats).view(np.int64)
+    return pa.array(np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits))
 
 
 def _as_integers(array: pa.Array) -> npt.NDArray[Any] | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from nova_assets.engine.buckets.key_order import floats_as_integers, to_single_array
 from nova_assets.errors import SchemaMismatch
 
 _ROW = "__nova_row"
@@ -48,15 +50,26 @@ def filter_rows_by_keys(rows: pa.Table, keys: pa.Table, key_columns: Sequence[st
         wanted_keys = pa.table({c: keys.column(c).cast(type_) for c, type_ in type_by_column.items()})
     except pa.ArrowInvalid:  # a number outside the range of the column
         return None
-    numbered = pa.table({**{c: rows.column(c) for c in key_columns}, _ROW: pa.array(range(rows.num_rows), pa.int64())})
+    wanted_keys = pa.table([_comparable(c) for c in wanted_keys.columns], names=list(key_columns))
+    numbered = pa.table(
+        {**{c: _comparable(rows.column(c)) for c in key_columns}, _ROW: pa.array(range(rows.num_rows), pa.int64())}
+    )
     row_numbers = numbered.join(wanted_keys, list(key_columns), join_type="left semi").column(_ROW)
     return rows.take(row_numbers.combine_chunks().sort())
 
 
 def _has_bytewise_equality(type_: pa.DataType) -> bool:
-    """Whether two values of a type are equal if and only if their bytes are."""
-    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_boolean, pa.types.is_timestamp)
+    """Whether two values of a type are equal if and only if their bytes are. Those of floats are brought into this
+    form."""
+    t = pa.types
+    kinds = (t.is_integer, t.is_string, t.is_date, t.is_boolean, t.is_timestamp, t.is_floating, t.is_decimal)
     return any(kind(type_) for kind in kinds)
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.Array:
+    array = to_single_array(column)
+    integers = floats_as_integers(array)
+    return integers if integers is array else pc.if_else(array.is_valid(), integers, None)
 
 
 def _are_comparable_types(key_type: pa.DataType, row_type: pa.DataType) -> bool:
