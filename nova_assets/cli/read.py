@@ -190,6 +190,8 @@ def _write_csv(rows: pa.Table, out: IO[bytes]) -> None:
     import pyarrow.csv
     import pyarrow.types as t
 
+    from nova_assets.formats.value_checks import check_python_values
+
     nested = [f.name for f in rows.schema if t.is_nested(f.type) or t.is_map(f.type) or t.is_binary(f.type)]
     if nested:
         raise NotSupported(
@@ -197,6 +199,7 @@ def _write_csv(rows: pa.Table, out: IO[bytes]) -> None:
             next="name a .parquet or .jsonl file with --output, or select other columns with --columns",
             columns=nested,
         )
+    check_python_values(rows)
     pyarrow.csv.write_csv(rows, out)
 
 

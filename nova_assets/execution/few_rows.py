@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from threading import Lock
 
+from nova_assets.errors import NotSupported
 from nova_assets.execution.input_view import count_rows
 from nova_assets.formats.python_values import to_python_rows
 from nova_assets.masking import get_logger
@@ -44,7 +45,7 @@ class FewRowsReader:
         return FewRowsAtHeads(self, self._catalog.heads)
 
     def rows_at(self, channel: str, head: int) -> FewRows | None:
-        """Rows of a channel at a head; None if they are many.
+        """Rows of a channel at a head; None if they are many, or Python cannot represent a value.
 
         Raises: whatever prevents the rows from being read.
         """
@@ -61,7 +62,11 @@ class FewRowsReader:
         if not isinstance(read.merge, Append | Upsert | Multiset) or count_rows(read) > MAX_FEW_ROWS:
             return None
         with self._engine.computation_scope():
-            return to_python_rows(self._engine.to_arrow(self._engine.fetch(read)))
+            rows = self._engine.to_arrow(self._engine.fetch(read))
+        try:
+            return to_python_rows(rows)
+        except NotSupported:
+            return None
 
 
 class FewRowsAtHeads:

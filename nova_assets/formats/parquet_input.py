@@ -7,21 +7,25 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.parquet_types import check_parquet_types
-from nova_assets.formats.value_checks import check_values
+from nova_assets.formats.python_values import map_entries, text_of_value
 from nova_assets.model.schema import DataType, Schema
 
 _INSTANT = pa.timestamp("us", "UTC")
+
+_BATCH_ROWS = 1 << 16
 
 
 class ParquetInput:
     """An open Parquet file. Reads verify the checksums of its pages.
 
     INT96 times are instants, unless the schema declares ``timestamp_ntz``. Arrow reads a far INT96 time as another
-    time, without an error, if it is read in microseconds. So all INT96 times are also read in seconds, and checked.
+    time, without an error, if it is read in microseconds. So all INT96 times are also read in seconds, and compared.
 
     Args:
         schema: schema of the channel; None if no columns are declared.
@@ -57,8 +61,10 @@ class ParquetInput:
 
     def read(self) -> pa.Table:
         """All rows."""
-        table = self._micros.read()
-        return table if self._seconds is None else self._to_instants(table, self._seconds.read(self._int96_columns), 1)
+        if self._seconds is None:
+            return self._micros.read()
+        tables = list(self.iter_tables(_BATCH_ROWS))
+        return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
     def iter_tables(
         self, batch_rows: int, row_groups: Sequence[int] | None = None, first_row_number: int = 1, threads: bool = True
@@ -81,12 +87,44 @@ class ParquetInput:
             first_row_number += batch.num_rows
 
     def _to_instants(self, table: pa.Table, seconds: pa.Table, first_row_number: int) -> pa.Table:
-        check_values(seconds, first_row_number)
+        for name in self._int96_columns:
+            micros_array, seconds_array = (_single_array(t.column(name)) for t in (table, seconds))
+            if _has_wrapped_time(micros_array, seconds_array):
+                index = next(
+                    n
+                    for n in range(len(micros_array))
+                    if _has_wrapped_time(micros_array.slice(n, 1), seconds_array.slice(n, 1))
+                )
+                raise SchemaMismatch(
+                    f"row {first_row_number + index} has a time that Arrow reads as another time, in column {name!r}",
+                    found=f"{text_of_value(seconds_array[index])[:300]} (INT96)",
+                    expected="times that 64 bits of microseconds represent",
+                    next="read the file with Spark, and insert the DataFrame",
+                    column=name,
+                    row=first_row_number + index,
+                )
         return table.cast(self.schema)
 
 
 def _open(source: Path | BinaryIO, int96_unit: str) -> pq.ParquetFile:
     return pq.ParquetFile(source, coerce_int96_timestamp_unit=int96_unit, page_checksum_verification=True)
+
+
+def _has_wrapped_time(micros: pa.Array, seconds: pa.Array) -> bool:
+    """Whether a time differs if it is read in seconds, at any level of an array."""
+    type_ = micros.type
+    if pa.types.is_timestamp(type_) and type_ != seconds.type:
+        numbers, wanted = (pc.fill_null(a.view(pa.int64()), 0).to_numpy() for a in (micros, seconds))
+        return bool((numbers // 10**6 != wanted).any())
+    if pa.types.is_struct(type_):
+        return any(_has_wrapped_time(micros.field(n), seconds.field(n)) for n in range(type_.num_fields))
+    if pa.types.is_map(type_):
+        return any(map(_has_wrapped_time, map_entries(micros), map_entries(seconds)))
+    return pa.types.is_list(type_) and _has_wrapped_time(micros.flatten(), seconds.flatten())
+
+
+def _single_array(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
 
 
 def _with_instants(micros: pa.Field, seconds: pa.Field, declared: DataType | None) -> pa.Field:

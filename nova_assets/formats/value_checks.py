@@ -1,37 +1,54 @@
-"""Check of a user's table for values that no column can hold, whatever its type."""
+"""Checks of whole columns for values that their type, or a reader, cannot represent."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.python_values import VALUES_OF_PYTHON, map_entries, text_of_value
+from nova_assets.formats.python_values import map_entries, python_value_error, text_of_value
 
-_FIRST_DAY = (date.min - date(1970, 1, 1)).days
-_LAST_DAY = (date.max - date(1970, 1, 1)).days
-_UNITS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
+_Limits = Mapping[str, tuple[int, int]]
+"""First and last number of a date (``D``), a date in milliseconds (``date64``), and a time in ``s``, ``ms``, ``us``."""
+
+_STORED_LIMITS: _Limits = {
+    "date64": (-(2**31) * 86_400_000, (2**31 - 1) * 86_400_000),
+    "s": (-(2**63) // 10**6 + 1, 2**63 // 10**6 - 1),
+    "ms": (-(2**63) // 10**3 + 1, 2**63 // 10**3 - 1),
+}
+"""Limits of ``date`` and ``timestamp``: days in 32 bits, and microseconds in 64 bits."""
+
+_FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
+_PYTHON_LIMITS: _Limits = {
+    "D": (_FIRST_DAY, _LAST_DAY),
+    **{
+        unit: (_FIRST_DAY * per_day, (_LAST_DAY + 1) * per_day - 1)
+        for unit, per_day in (("date64", 86_400_000), ("s", 86_400), ("ms", 86_400 * 10**3), ("us", 86_400 * 10**6))
+    },
+}
 
 
 def check_values(table: pa.Table, first_row_number: int = 1) -> None:
-    """Check that dates and times are in the years 0001 to 9999, and that text is UTF-8.
+    """Check that a channel can store the values of a user's table.
 
     Args:
         table: columns without dictionaries and views.
         first_row_number: number of the first row in error messages.
 
     Raises:
-        SchemaMismatch: the error names column, row and value.
+        SchemaMismatch: text is not UTF-8, or microseconds cannot represent a time. The error names column, row and
+            value.
     """
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if any(not _are_valid(chunk) for chunk in column.chunks):
-            index = _first_invalid_index(column)
+        if _has_invalid(column, _STORED_LIMITS):
+            index = _first_invalid_index(column, _STORED_LIMITS)
             raise SchemaMismatch(
                 f"row {first_row_number + index} has a value that no column can hold, in column {name!r}",
                 found=f"{text_of_value(column[index])[:300]} ({column.type})",
-                expected=VALUES_OF_PYTHON,
+                expected="text in UTF-8, and times that 64 bits of microseconds represent",
                 next="correct the value, or remove the row",
                 column=name,
                 row=first_row_number + index,
@@ -53,41 +70,59 @@ def validate_table(table: pa.Table) -> None:
         raise
 
 
-def _first_invalid_index(column: pa.ChunkedArray) -> int:
+def check_python_values(table: pa.Table) -> None:
+    """Check that Python can represent all values. Other libraries write no valid text for other dates and times.
+
+    Raises:
+        NotSupported: with the first other value.
+    """
+    if any(_has_invalid(column, _PYTHON_LIMITS) for column in table.columns):
+        refusal = python_value_error(table)
+        if refusal is not None:
+            raise refusal
+
+
+def _has_invalid(column: pa.ChunkedArray, limits: _Limits) -> bool:
+    return any(not _are_valid(chunk, limits) for chunk in column.chunks)
+
+
+def _first_invalid_index(column: pa.ChunkedArray, limits: _Limits) -> int:
     low, high = 0, len(column)  # the rows before low are valid, and one of those before high is not
     while high - low > 1:
         middle = (low + high) // 2
-        if all(_are_valid(chunk) for chunk in column.slice(low, middle - low).chunks):
-            low = middle
-        else:
+        if _has_invalid(column.slice(low, middle - low), limits):
             high = middle
+        else:
+            low = middle
     return low
 
 
-def _are_valid(array: pa.Array) -> bool:
-    type_ = array.type
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+def _are_valid(array: pa.Array, limits: _Limits) -> bool:
+    type_, t = array.type, pa.types
+    if t.is_string(type_) or t.is_large_string(type_):
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:
             return False
         return True
-    if pa.types.is_date32(type_):
-        return _is_in_range(array.view(pa.int32()), 1)
-    if pa.types.is_date64(type_):
-        return _is_in_range(array.view(pa.int64()), _UNITS_PER_DAY["ms"])
-    if pa.types.is_timestamp(type_):
-        return type_.unit == "ns" or _is_in_range(array.view(pa.int64()), _UNITS_PER_DAY[type_.unit])
-    if pa.types.is_struct(type_):
-        return all(map(_are_valid, array.flatten()))
-    if pa.types.is_map(type_):
-        return all(map(_are_valid, map_entries(array)))
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        return _are_valid(array.flatten())
+    if t.is_date32(type_):
+        return _is_in_range(array.view(pa.int32()), limits.get("D"))
+    if t.is_date64(type_):
+        return _is_in_range(array.view(pa.int64()), limits.get("date64"))
+    if t.is_timestamp(type_):
+        return _is_in_range(array.view(pa.int64()), limits.get(type_.unit))
+    if t.is_struct(type_):
+        return all(_are_valid(field, limits) for field in array.flatten())
+    if t.is_map(type_):
+        return all(_are_valid(entries, limits) for entries in map_entries(array))
+    if t.is_list(type_) or t.is_large_list(type_) or t.is_fixed_size_list(type_):
+        return _are_valid(array.flatten(), limits)
     return True
 
 
-def _is_in_range(numbers: pa.Array, units_per_day: int) -> bool:
+def _is_in_range(numbers: pa.Array, limits: tuple[int, int] | None) -> bool:
+    if limits is None:
+        return True
     bounds = pc.min_max(numbers)
     least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
-    return least is None or (least >= _FIRST_DAY * units_per_day and greatest < (_LAST_DAY + 1) * units_per_day)
+    return least is None or (least >= limits[0] and greatest <= limits[1])

@@ -55,8 +55,7 @@ KINDS = (TYPED, PANDAS, DICTS, JSON, CSV)
 
 _WHOLE = "it is whole, and in the range of the type"
 _DIGITS = "its digits fit before and after the point"
-_YEARS = "its year is 0001 to 9999"
-_TIME = f"it is no finer than a microsecond, and {_YEARS}"
+_TIME = "it is no finer than a microsecond"
 _NEAREST = (
     "the nearest float is finite, is 0 only for 0, and differs by less than 1/2 (from a whole number: not at all). "
     "A number with an exponent (`6.022e23`) may differ more, if the float prints the same"
@@ -74,11 +73,11 @@ RULES: Mapping[str, Mapping[str, str]] = {
         "float": "its digits, as printed, fit before and after the point",
         "decimal": _DIGITS,
     },
-    "string": {"text": "it is valid UTF-8, without half of a surrogate pair"},
+    "string": {"text": "it is valid Unicode, without half of a surrogate pair"},
     "binary": {"bytes": "always"},
-    "date": {"date": _YEARS, "local time": f"it is midnight, and {_YEARS}"},
+    "date": {"date": "always", "local time": "it is midnight"},
     "timestamp": {"instant": _TIME, "local time": f"{_TIME}; nova reads it as UTC"},
-    "timestamp_ntz": {"local time": _TIME, "date": f"{_YEARS}, as midnight of the date"},
+    "timestamp_ntz": {"local time": _TIME, "date": "always, as midnight of the date"},
     "array": {"list": _MEMBERS},
     "map": {"mapping": _MEMBERS, "list": f"it contains only pairs, and {_MEMBERS}"},
     "struct": {"mapping": f"{_MEMBERS}, and every name is a field; missing fields become null"},

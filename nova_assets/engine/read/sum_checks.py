@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Keyed
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
@@ -47,12 +48,12 @@ def check_sums_fit(
     own = read_rows(_build_block_read(staged_delta, schema), None).select(columns)
     totals: dict[str, dict[str, Fraction]] = {}
     keys: dict[str, dict[str, Any]] = {}
-    undeleted_keys = _add_to_totals(own.to_pylist(), key, sum_types, totals, keys, None)
+    undeleted_keys = _add_to_totals(to_python_rows(own), key, sum_types, totals, keys, None)
     for block in older_blocks:
         _check_totals_fit(error_label, totals, keys, sum_types)
         if not undeleted_keys:
             return
-        rows = read_rows(_build_block_read(block, schema), own.select(key)).to_pylist()
+        rows = to_python_rows(read_rows(_build_block_read(block, schema), own.select(key)))
         left = _add_to_totals(rows, key, sum_types, totals, keys, undeleted_keys)
         if block.kind == "delta" and not any(_is_summed(block, c) for c in sum_types):  # its rows replace older values
             left -= {_canonical_key(row, key) for row in rows}

@@ -23,8 +23,6 @@ _ERROR_PATTERN = re.compile(rf"{_ERROR_MARK}\[(.*?)\]\[(.*?)\]\[(.*?)\]{_ERROR_M
 def convert_frame(frame: DataFrame, schema: Schema | None, *, allow_widening: bool) -> DataFrame:
     """User's frame with the columns of a schema in their declared types. Nothing is evaluated.
 
-    The evaluation fails at a date or time outside the years 0001 to 9999, as in ``formats.value_checks``.
-
     A column that no rule converts stays unchanged: ``model.schema_evolution.reconcile_schema`` reports all such columns
     at once. The evaluation fails at a value that the rules reject. ``parse_conversion_error`` then returns the error
     for it.
@@ -33,16 +31,15 @@ def convert_frame(frame: DataFrame, schema: Schema | None, *, allow_widening: bo
         schema: schema of the channel; None leaves the types unchanged.
         allow_widening: whether the channel accepts wider types. A column of a wider type then stays unchanged.
     """
+    if schema is None:
+        return frame
     for field in from_struct(frame.schema).fields:
-        column = col(field.name)
-        value = _check_years(column, field.type, field.name)
-        if schema is not None and field.name in schema:
-            declared = schema.field(field.name).type
-            stays_unchanged = can_widen(field.type, declared) or (allow_widening and can_widen(declared, field.type))
-            if not stays_unchanged and is_convertible(arrow_type(field.type), declared):
-                value = _convert_column(value, field.type, declared, field.name)
-        if value is not column:
-            frame = frame.withColumn(field.name, value)
+        if field.name not in schema:
+            continue
+        declared = schema.field(field.name).type
+        stays_unchanged = can_widen(field.type, declared) or (allow_widening and can_widen(declared, field.type))
+        if not stays_unchanged and is_convertible(arrow_type(field.type), declared):
+            frame = frame.withColumn(field.name, _convert_column(col(field.name), field.type, declared, field.name))
     return frame
 
 
@@ -83,43 +80,11 @@ def _convert_column(value: Column, source_type: DataType, declared_type: DataTyp
         ]
         return F.when(value.isNotNull(), F.struct(*cast_fields))
     result = _cast_column(value, source_type, declared_type)
-    is_exact = value.isNull() | _is_conversion_exact(value, result, source_type, declared_type)
-    return F.when(is_exact, result).otherwise(_conversion_error(value, declared_type, column))
-
-
-def _conversion_error(value: Column, declared_type: DataType, column: str) -> Column:
-    """Column whose evaluation fails with the error of ``parse_conversion_error``."""
     error_parts = [F.lit(f"{_ERROR_MARK}[{column}]["), value.cast("string"), F.lit(f"][{declared_type}]{_ERROR_MARK}")]
-    return F.raise_error(F.concat(*error_parts)).cast(to_spark_type(declared_type))
-
-
-def _check_years(value: Column, type_: DataType, column: str) -> Column:
-    """Value whose evaluation fails at a date or time outside the years 0001 to 9999; the same column if it has none."""
-    if not _has_times(type_):
-        return value
-    if type_.name == "array":
-        return F.transform(value, lambda v: _check_years(v, type_.fields[0].type, column))
-    if type_.name == "map":
-        key, item = (f.type for f in type_.fields)
-        with_keys = F.transform_keys(value, lambda k, _: _check_years(k, key, column))
-        return F.transform_values(with_keys, lambda _, v: _check_years(v, item, column))
-    if type_.name == "struct":
-        parts = [_check_years(value[f.name], f.type, column).alias(f.name) for f in type_.fields]
-        return F.when(value.isNotNull(), F.struct(*parts))
-    first, last = (F.lit(text).cast(to_spark_type(type_)) for text in _YEARS_OF_TIMES[type_.name])
-    return F.when(value.isNull() | value.between(first, last), value).otherwise(_conversion_error(value, type_, column))
-
-
-_YEARS_OF_TIMES = {
-    "date": ("0001-01-01", "9999-12-31"),
-    "timestamp": ("0001-01-01 00:00:00Z", "9999-12-31 23:59:59.999999Z"),
-    "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
-}
-"""First and last value of each type with a year, as text."""
-
-
-def _has_times(type_: DataType) -> bool:
-    return type_.name in _YEARS_OF_TIMES or any(_has_times(f.type) for f in type_.fields)
+    conversion_error = F.raise_error(F.concat(*error_parts)).cast(to_spark_type(declared_type))
+    return F.when(value.isNull() | _is_conversion_exact(value, result, source_type, declared_type), result).otherwise(
+        conversion_error
+    )
 
 
 def _cast_column(value: Column, source_type: DataType, declared_type: DataType) -> Column:

@@ -28,6 +28,7 @@ from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import PartitionError, SchemaMismatch
 from nova_assets.formats import schema_fit
 from nova_assets.formats.parquet_input import ParquetInput
+from nova_assets.formats.python_values import text_of_value
 from nova_assets.formats.table_writers import SUFFIX_BY_FORMAT, UnsupportedColumn, write_table
 from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.schema import DELETED
@@ -176,15 +177,15 @@ def _check_same_rows(path: Path, format_: str, rows: pa.Table, target: BlockTarg
     for name in stored.column_names:
         row = _first_difference(stored.column(name), rows.column(name))
         if row is not None:
-            found = f"{stored.column(name)[row].as_py()!r} in place of {rows.column(name)[row].as_py()!r}"
+            found = f"{text_of_value(stored.column(name)[row])} in place of {text_of_value(rows.column(name)[row])}"
             raise _cannot_hold_error(target, format_, f"row {row + 1} is read as {found}"[:300], name)
 
 
 def _first_difference(stored: pa.ChunkedArray, rows: pa.ChunkedArray) -> int | None:
     if stored.type == rows.type and stored.equals(rows):
         return None
-    pairs = zip(stored.to_pylist(), rows.to_pylist(), strict=True)
-    return next((n for n, (a, b) in enumerate(pairs) if repr(a) != repr(b)), None)  # NaN equals itself here
+    pairs = zip(stored, rows, strict=True)
+    return next((n for n, (a, b) in enumerate(pairs) if text_of_value(a) != text_of_value(b)), None)  # NaN equals NaN
 
 
 def _check_readable_by_spark(path: Path, target: BlockTarget) -> None:

@@ -193,9 +193,8 @@ def _nested_keys_as_text(table: pa.Table, key_columns: list[str]) -> pa.Table:
     for name in key_columns:
         index = table.schema.get_field_index(name)
         if pa.types.is_nested(table.schema.field(index).type):
-            table = table.set_column(
-                index, name, pa.array([repr(canonical_value(v)) for v in table.column(index).to_pylist()])
-            )
+            texts = [repr(canonical_value(row[name])) for row in to_python_rows(table.select([index]))]
+            table = table.set_column(index, name, pa.array(texts, pa.string()))
     return table
 
 
