@@ -114,13 +114,13 @@ def _has_wrapped_time(micros: pa.Array, seconds: pa.Array) -> bool:
     """Whether a time differs if it is read in seconds, at any level of an array."""
     type_ = micros.type
     if pa.types.is_timestamp(type_) and type_ != seconds.type:
-        numbers, wanted = (pc.fill_null(a.view(pa.int64()), 0).to_numpy() for a in (micros, seconds))
+        numbers, wanted = (pc.fill_null(array.view(pa.int64()), 0).to_numpy() for array in (micros, seconds))
         return bool((numbers // 10**6 != wanted).any())
     if pa.types.is_struct(type_):
         return any(_has_wrapped_time(micros.field(n), seconds.field(n)) for n in range(type_.num_fields))
     if pa.types.is_map(type_):
         return any(map(_has_wrapped_time, map_entries(micros), map_entries(seconds)))
-    return pa.types.is_list(type_) and _has_wrapped_time(micros.flatten(), seconds.flatten())
+    return pa.types.is_nested(type_) and _has_wrapped_time(micros.flatten(), seconds.flatten())
 
 
 def _single_array(column: pa.ChunkedArray) -> pa.Array:

@@ -16,6 +16,7 @@ from nova_assets.formats.input_file import InputFile
 from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord, refused_record_from_row
 from nova_assets.formats.readers import format_from_file_name
 from nova_assets.formats.schema_fit import schema_of
+from nova_assets.formats.value_checks import check_python_values
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome, ArrivalStatus
 from nova_assets.model.arrow_types import to_arrow_schema
@@ -277,6 +278,7 @@ def _refuse_invalid_rows(
         return parsed
     valid_indexes = [n for n in range(parsed.table.num_rows) if n not in reason_by_row]
     source_table = parsed.table.drop_columns([d.column for d in channel.partitions if d.of is not None])
+    check_python_values(source_table)
     rows = source_table.take(pa.array(sorted(reason_by_row), pa.int64())).to_pylist()
     refused = [
         refused_record_from_row(reason_by_row[n], parsed.line_numbers[n], row)
@@ -303,6 +305,7 @@ def _find_invalid_rows(
             )
     if channel.partitions:
         columns = list(channel.partition_columns)
+        check_python_values(table.select(columns))
         partition_rows = table.group_by(columns).aggregate([]).to_pylist()
         reason_by_partition = {
             tuple(p.values()): _partition_refusal_reason(channel, p, sealed_at_by_group) for p in partition_rows

@@ -122,6 +122,20 @@ def test_other_formats_refuse_far_times_by_column(name: str, tmp_path: Path) -> 
         assert store.timeline("c") == []
 
 
+def test_a_file_with_a_partition_that_python_lacks_is_refused_by_column_and_value(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    days = pa.array([0, 0, LAST_DAY + 1], pa.date32())
+    pq.write_table(pa.table({"day": days, "n": range(3)}), tmp_path / "in" / "a.parquet")
+    source = nova.files(str(tmp_path / "in"))
+    parts = nova.Channel("parts", schema="day date, n bigint", partitions=[nova.dynamic("day")], source=source)
+    project = nova.Project(channels=[parts])
+    with nova.open(project, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+        store.register(project)
+        assert store.receive("parts").rows == 0
+        [reason] = store.read("parts_quarantine").to_arrow()["reason"].to_pylist()
+    assert reason == "row 3 has a value that Python cannot represent, in column 'day' (10000-01-01)"
+
+
 def test_a_far_date_is_no_partition_and_a_key_like_others(tmp_path: Path) -> None:
     days = pa.array([0, LAST_DAY + 1, -(2**31)], pa.date32())
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
