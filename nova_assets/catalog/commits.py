@@ -114,12 +114,15 @@ class Commits(CatalogPart):
             return None
         return CommitRecord({n: read[1] for n, read in row.consumed.items()}, row.heads, row.details)
 
-    def unreported_commits(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
+    def unreported_commits(
+        self, limit: int = 100, channels: Iterable[str] | None = None, max_blocks: int | None = None
+    ) -> list[Commit]:
         """Commits not yet reported to Dagster that took a number or sealed a group, oldest first (R17).
 
         Args:
             limit: maximum number of commits.
             channels: only commits on at least one of these channels.
+            max_blocks: number of blocks after which no further commit is read.
         """
         numbered, sealed = select(commit_numbers.c.commit_id), select(seals.c.commit_id)
         if channels is not None:
@@ -133,8 +136,13 @@ class Commits(CatalogPart):
         query = query.order_by(commits.c.at, commits.c.id).limit(limit)
 
         def read_unpublished(c: Connection) -> list[Commit]:
-            results = [read_commit(c, commits.c.id == i) for i in c.execute(query).scalars().all()]
-            return [f for f in results if f is not None]
+            results: list[Commit] = []
+            for commit_id in c.execute(query).scalars().all():
+                if max_blocks is not None and sum(len(r.blocks) for r in results) >= max_blocks:
+                    break
+                if (found := read_commit(c, commits.c.id == commit_id)) is not None:
+                    results.append(found)
+            return results
 
         return self.database.read(read_unpublished)
 

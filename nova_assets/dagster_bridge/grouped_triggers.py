@@ -184,8 +184,14 @@ def note_trigger_error(error: Exception, binding: str) -> Exception:
 
 
 def error_of_triggers(errors: list[Exception]) -> Exception:
-    """One error for the triggers that were not evaluated, so that the tick fails and Dagster shows it."""
-    return errors[0] if len(errors) == 1 else ExceptionGroup(f"{len(errors)} triggers failed", errors)
+    """One error for the triggers that were not evaluated, so that the tick fails and Dagster shows it.
+
+    Dagster shows the text of a group, and neither its errors nor their notes.
+    """
+    if len(errors) == 1:
+        return errors[0]
+    lines = [f"{error} {' '.join(error.__notes__)}" for error in errors]
+    return ExceptionGroup("\n".join([f"{len(errors)} triggers failed", *lines]), errors)
 
 
 def load_counters(bindings: Iterable[Binding], catalog: Catalog) -> CatalogCounters:

@@ -63,6 +63,10 @@ MAX_EVENTS_PER_TICK = 500
 """Number of events after which a tick leaves the remaining commits to the next tick."""
 
 
+MAX_BLOCKS_PER_TICK = 40_000
+"""Number of blocks after which a tick reads no further commit."""
+
+
 class TickLimits:
     """Limits of one tick of ``nova_publish``. Dagster cancels a tick after a minute.
 
@@ -147,9 +151,9 @@ def collect_missing_events(
     events: list[AssetEvent | AssetCheckEvaluation] = []
     is_recorded = is_recorded or partial(is_event_in_dagster, instance)
     channel_filter = channels_not_written_elsewhere(store) if channels is None else frozenset(channels)
-    commits = [
-        c for c in store.catalog.unreported_commits(channels=channel_filter) if not _is_left_to_its_run(store, c)
-    ]
+    max_blocks = None if limits is None else MAX_BLOCKS_PER_TICK
+    unreported = store.catalog.unreported_commits(channels=channel_filter, max_blocks=max_blocks)
+    commits = [c for c in unreported if not _is_left_to_its_run(store, c)]
     if not commits:
         return []
     definitions: dict[str, Channel] = {s.channel.name: s.channel for s in store.channels()}

@@ -135,6 +135,7 @@ def test_a_commit_over_many_partitions_is_reported_in_several_ticks(
 def test_a_tick_ends_after_its_limit_and_forgets_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unreported_commits, "MAX_EVENTS_OF_COMMIT", 2)
     monkeypatch.setattr(unreported_commits, "MAX_EVENTS_PER_TICK", 3)
+    monkeypatch.setattr(unreported_commits, "MAX_BLOCKS_PER_TICK", 6)
     days = ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05"]
     world.store.insert("days", [{"k": n, "day": day} for n, day in enumerate(days)])
     for n in range(5):
