@@ -37,11 +37,12 @@ def check_local_times(query: Query, load_typed_tree: Callable[[], exp.Query], he
     Raises:
         SqlError: a part of the query would be computed in UTC, or its type is not known.
     """
-    series = next((g for g in header.generators if isinstance(g, TimeSeries) and g.tz != "UTC"), None)
-    if series is None:
+    series = {g.name: g.tz for g in header.generators if isinstance(g, TimeSeries)}
+    zone = next((tz for tz in series.values() if tz != "UTC"), None)
+    if zone is None:
         return
-    local = {series.name} | {name for name, value in header.lets if series.name in variables_used_by(header, value)}
-    check = _LocalTimeCheck(query.text, series.tz)
+    local = {*series, *(name for name, value in header.lets if series.keys() & variables_used_by(header, value))}
+    check = _LocalTimeCheck(query.text, zone)
     for variable in load_typed_tree().find_all(exp.Placeholder):
         if variable.name in local and isinstance(variable.parent, exp.Cast):
             check.check_variable(variable.parent)

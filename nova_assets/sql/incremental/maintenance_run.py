@@ -113,7 +113,7 @@ class MaintenanceRun:
                 f"refresh is incremental, and no change of the result can be computed: {reason}",
                 None,
                 expected='refresh="auto" or refresh="full"',
-                next="write REFRESH AUTO before the query: then executions compute the whole query and compare",
+                next="write REFRESH AUTO before the query; executions then compute the whole query",
             )
 
     def _choose(self) -> MaintenanceChoice:
