@@ -26,7 +26,7 @@ from dagster import (
 
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.partitions import dimensions_in_dagster, parse_dagster_key
-from nova_assets.dagster_bridge.read_modes import input_mode, input_modes
+from nova_assets.dagster_bridge.read_modes import check_read_modes, input_mode, input_modes
 from nova_assets.dagster_bridge.run_liveness import (
     execution_owner_of_run,
     instance_of_owner,
@@ -86,13 +86,19 @@ def channel_of_asset(store: Store, asset_key: AssetKey) -> str:
 
 def mode_of_loaded_input(context: InputContext) -> str:
     """Read mode of the input that a step loads. Raises DefinitionError if its metadata names no mode that is known."""
-    return input_mode(
-        context.name,
-        context.definition_metadata,
-        context.dagster_type.typing_type,
-        asset=context.step_context.assets_def,
-        key=context.asset_key,
-    )
+    annotation, asset = context.dagster_type.typing_type, context.step_context.assets_def
+    return input_mode(context.name, context.definition_metadata, annotation, asset=asset, key=context.asset_key)
+
+
+def check_modes_of_reader(context: InputContext, store: Store) -> None:
+    """Raise DefinitionError if an asset that only reads names a mode where nobody reads it.
+
+    ``build_definitions`` has checked the assets that it got. The IO manager loads inputs of others, too.
+    """
+    asset, names = context.step_context.assets_def, DagsterNames.of(store)
+    if asset is not None:
+        upstream = filter(None, map(names.channel, asset.keys_by_input_name.values()))
+        check_read_modes(asset, {c for c in upstream if _channel_exists(store, c)}, None, names)
 
 
 def build_consumer(context: InputContext, store: Store) -> AssetConsumer:

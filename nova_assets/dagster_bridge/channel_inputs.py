@@ -11,6 +11,7 @@ from nova_assets.dagster_bridge import asset_steps
 from nova_assets.dagster_bridge.asset_consumers import (
     build_consumer,
     channel_of_asset,
+    check_modes_of_reader,
     input_partition_scope,
     mode_of_loaded_input,
     pin_consumer_inputs,
@@ -47,6 +48,7 @@ def load_channel(store: Store, context: InputContext) -> Any:
         value = asset_steps.load_input(steps, store, context.name, may_be_table=may_be_table)
         return value if isinstance(value, View) else _as_annotated_type(store, value, context)
     channel = channel_of_asset(store, context.asset_key)
+    check_modes_of_reader(context, store)
     mode = mode_of_loaded_input(context)
     head = store.catalog.channel(channel).head
     if mode != "all":

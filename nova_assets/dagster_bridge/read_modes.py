@@ -112,13 +112,14 @@ def input_modes(asset: AssetsDefinition, names: DagsterNames) -> dict[str, tuple
 
 
 def check_read_modes(
-    asset: AssetsDefinition, channels: Collection[str], plain_keys: Collection[AssetKey], names: DagsterNames
+    asset: AssetsDefinition, channels: Collection[str], plain_keys: Collection[AssetKey] | None, names: DagsterNames
 ) -> None:
     """Raise DefinitionError if a mode is written where no read looks at it, or if an input has no mode that is known.
 
     Args:
         channels: channels of the project, and those that assets bring along.
-        plain_keys: keys of assets of users that are no channels.
+        plain_keys: keys of assets of users that are no channels. None if other projects may have the upstream assets:
+            then the mode of an input that is no channel is left alone.
     """
     label = f"asset {', '.join(sorted(k.to_user_string() for k in asset.keys))!r}"
     for spec in asset.specs:
@@ -142,7 +143,7 @@ def check_read_modes(
             modes.setdefault(str(channel), {})[mode] = i.name
             if not named and i.annotation is not View and isinstance(asset.node_def, GraphDefinition):
                 raise _unknown_mode_of_step_error(label, i, str(channel))
-        elif named and (channel is not None or i.key in plain_keys):
+        elif named and plain_keys is not None and (channel is not None or i.key in plain_keys):
             raise _no_channel_error(asset, i.key, named[0], channels)
         if named and not asset.keys and any(mode != "all" for mode in named):
             raise _mode_of_check_error(i, named[0])

@@ -80,7 +80,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fix
         del sys.modules[imported]
 
 
-@pytest.mark.parametrize("project", DEFINED_PROJECTS, indirect=True)
+@pytest.mark.parametrize("project", long_except(DEFINED_PROJECTS, "dagster", "python"), indirect=True)
 def test_each_binding_of_a_template(project: nova.Project, spark: Any) -> None:
     batches = {"orders": ORDERS, "totals": TOTALS}
     for binding in project.bindings:
