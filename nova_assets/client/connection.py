@@ -20,7 +20,6 @@ from nova_assets.errors import (
     ServiceBusy,
     ServiceUnavailable,
 )
-from nova_assets.formats.python_values import to_python_rows
 from nova_assets.masking import mask_address
 from nova_assets.model.block import Kind
 from nova_assets.model.block_options import BlockFormat, name_of_merge_model
@@ -329,5 +328,7 @@ def _keys_as_json(keys: pa.Table) -> list[dict[str, Any]]:
 
     def to_json_value(value: Any) -> Any:
         return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+    from nova_assets.formats.python_values import to_python_rows
 
     return [{column: to_json_value(value) for column, value in row.items()} for row in to_python_rows(keys)]

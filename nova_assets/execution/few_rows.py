@@ -9,7 +9,6 @@ from threading import Lock
 
 from nova_assets.errors import NotSupported
 from nova_assets.execution.input_view import count_rows
-from nova_assets.formats.python_values import to_python_rows
 from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
@@ -63,6 +62,8 @@ class FewRowsReader:
             return None
         with self._engine.computation_scope():
             rows = self._engine.to_arrow(self._engine.fetch(read))
+        from nova_assets.formats.python_values import to_python_rows
+
         try:
             return to_python_rows(rows)
         except NotSupported:

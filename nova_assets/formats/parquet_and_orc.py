@@ -126,12 +126,12 @@ def _columnar_file_error(file: InputFile, format_name: str, error: Exception) ->
             expected=f"a {format_name} file with its footer",
             next="fetch the file again: it seems to be truncated, or has another format",
         )
-    if "checksum" in found.lower():
+    if any(word in found.lower() for word in ("checksum", "corrupt")):
         return bad_record_error(
             file,
             f"the {format_name} file is damaged",
             found=found,
-            expected="pages that match their checksums",
+            expected="pages as their writer wrote them",
             next="fetch the file again, or let its writer write it again",
         )
     if isinstance(error, pa.ArrowNotImplementedError | pa.ArrowCapacityError):

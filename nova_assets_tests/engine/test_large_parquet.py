@@ -132,6 +132,6 @@ def test_a_damaged_page_is_told_by_the_files_name(tmp_path: Path, spark: Any, mo
     path.write_bytes(data)
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
         store.register(nova.Channel("c", schema="v string"))
-        with pytest.raises(nova.BadRecord, match=r"f.parquet: the file is not a complete Parquet file"):
+        with pytest.raises(nova.BadRecord, match=r"f.parquet: the Parquet file is damaged"):
             store.insert("c", path)
         assert store.timeline("c") == []
