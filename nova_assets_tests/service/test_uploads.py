@@ -92,7 +92,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceUnderTe
         }
         command = [sys.executable, "-c", "from nova_assets.cli.main import main; main()", "serve", "--port", "0"]
         process = subprocess.Popen(
-            [*command, "--max-body", "1", "--request-seconds", "5", "--views", "memory"],
+            [*command, "--max-body", "1", "--request-seconds", "60", "--views", "memory"],
             cwd=folder,
             env={**os.environ, **where, "PYTHONPATH": str(ROOT)},
             stderr=subprocess.PIPE,
