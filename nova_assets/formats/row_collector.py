@@ -194,10 +194,10 @@ def _infer_array(column: str, values: list[Any]) -> pa.Array:
 
 def great_number_error(column: str, values: Iterable[Any]) -> SchemaMismatch:
     """Error for a column without a declared type, with a whole number that the inferred type cannot hold."""
-    great = next((v for v in values if isinstance(v, int) and not -(2**63) <= v < 2**63), "a part of a value")
+    great = next((v for v in values if isinstance(v, int) and not -(2**63) <= v < 2**63), None)
     return SchemaMismatch(
         f"column {column!r} has a number that no bigint can hold",
-        found=str(great)[:100],
+        found=great if great is None or great.bit_length() < 1000 else f"a number of {great.bit_length()} bits",
         expected="whole numbers of 64 bits, unless the type of the column is declared",
         next=f'declare the column, for example as a decimal: schema="..., {column} decimal(38,0)"',
         column=column,
