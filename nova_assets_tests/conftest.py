@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-import hypothesis
 import pytest
 
 from nova_assets_tests import catalog_guard, postgres
@@ -22,10 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 
 keep_temporary_files_in_memory()
-
-# No example of a property has a deadline: machines are slow at times.
-hypothesis.settings.register_profile("nova", hypothesis.settings(), deadline=None)
-hypothesis.settings.load_profile("nova")
 
 os.environ["NOVA_CACHE"] = ""  # no test finds what another one kept, nor leaves anything in anybody's home
 
@@ -71,7 +66,14 @@ GUARD_FINDINGS = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Guard the files of catalogs in this process and in all that it starts. The controller of workers runs no test."""
+    """Guard the files of catalogs in this process and in all that it starts. The controller of workers runs no test.
+
+    No example of a property has a deadline, because machines are slow at times.
+    """
+    import hypothesis  # not in a worker of Spark that imports this module
+
+    hypothesis.settings.register_profile("nova", hypothesis.settings(), deadline=None)
+    hypothesis.settings.load_profile("nova")
     config.stash[GUARD_FINDINGS] = []
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         folder = tempfile.TemporaryDirectory(prefix="nova-guard-")

@@ -205,7 +205,7 @@ def test_what_is_no_sql_is_refused_with_its_place(caplog: pytest.LogCaptureFixtu
                 wrong.append(f"{sql[:200]!r}: no place: {str(error)[:200]}")
         except Exception as error:
             wrong.append(f"{sql[:200]!r}: {type(error).__name__}: {str(error)[:200]}")
-        if time.process_time() - begun > 2:
+        if time.process_time() - begun > 20:  # the work grows with the text, not faster, also on a slow machine
             wrong.append(f"{sql[:200]!r}: took {time.process_time() - begun:.1f} s")
     assert wrong == [], f"{len(wrong)}:\n" + "\n".join(wrong)
     assert refused > COUNT / 2
