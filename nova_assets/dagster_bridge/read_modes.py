@@ -107,7 +107,7 @@ def input_modes(asset: AssetsDefinition, names: DagsterNames) -> dict[str, tuple
     }
     for name, (channel, mode) in modes.items():
         if mode == "old":
-            raise _old_alone_error(asset, channel, name)
+            raise _old_without_new_error(asset, channel, name)
     return modes
 
 
@@ -123,17 +123,17 @@ def check_read_modes(
     """
     label = f"asset {', '.join(sorted(k.to_user_string() for k in asset.keys))!r}"
     for spec in asset.specs:
-        _check_key_is_known(f"asset {spec.key.to_user_string()!r}", spec.metadata, PRODUCES_METADATA_KEY)
+        _check_metadata_key(f"asset {spec.key.to_user_string()!r}", spec.metadata, PRODUCES_METADATA_KEY)
     inputs = list(_inputs(asset)) if asset.is_executable else []
     loaded = {i.key for i in inputs if i.is_loaded}
     for key, metadata in _dependencies(asset):
-        _check_key_is_known(f"the dependency of {label} on {key.to_user_string()!r}", metadata, MODE_METADATA_KEY)
+        _check_metadata_key(f"the dependency of {label} on {key.to_user_string()!r}", metadata, MODE_METADATA_KEY)
         if key not in loaded:
             _check_has_no_mode_unloaded(label, key, metadata)
     modes: dict[str, dict[str, str]] = {}
     for i in inputs:
         metadata = i.definition.metadata or {}
-        _check_key_is_known(f"input {i.name!r} of {label}", metadata, MODE_METADATA_KEY)
+        _check_metadata_key(f"input {i.name!r} of {label}", metadata, MODE_METADATA_KEY)
         if not i.is_loaded:
             _check_has_no_mode_unloaded(label, i.key, metadata)
             continue
@@ -149,7 +149,7 @@ def check_read_modes(
             raise _mode_of_check_error(i, named[0])
     for channel, input_by_mode in modes.items():
         if "old" in input_by_mode and "new" not in input_by_mode:
-            raise _old_alone_error(asset, channel, input_by_mode["old"])
+            raise _old_without_new_error(asset, channel, input_by_mode["old"])
 
 
 def _inputs(asset: AssetsDefinition) -> Iterator[_AssetInput]:
@@ -181,7 +181,7 @@ def _named_modes(
     return [getattr(mode, "value", mode) for mode in modes]
 
 
-def _check_key_is_known(label: str, metadata: Mapping[str, Any], known: str) -> None:
+def _check_metadata_key(label: str, metadata: Mapping[str, Any], known: str) -> None:
     """Raises DefinitionError if metadata has a key of nova that nova does not read in this place."""
     for key in metadata:
         if key in (MODE_METADATA_KEY, PRODUCES_METADATA_KEY) and key != known:
@@ -207,7 +207,7 @@ def _check_has_no_mode_unloaded(label: str, key: AssetKey, metadata: Mapping[str
         )
 
 
-def _old_alone_error(asset: AssetsDefinition, channel: str, input_name: str) -> DefinitionError:
+def _old_without_new_error(asset: AssetsDefinition, channel: str, input_name: str) -> DefinitionError:
     return DefinitionError(
         f"asset {asset.node_def.name!r} reads old({channel}) without new({channel}) beside it (R8)",
         next=f"annotate {input_name!r} as nova.View, which has .old and .new, or read {channel!r} in mode all",

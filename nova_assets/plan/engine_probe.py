@@ -84,6 +84,6 @@ def failed_overflow(probe: str, value: object, error: str | None) -> FailedProbe
     return FailedProbe(probe, found, "an error: arithmetic overflow")
 
 
-def failed_kept_frame(first: object, second: object) -> FailedProbe | None:
+def failed_persisted_frame(first: object, second: object) -> FailedProbe | None:
     """The probe of a persisted frame, if its two reads differ."""
     return None if first == second else FailedProbe(KEPT_FRAME, f"{first!r}, then {second!r}", "the same rows twice")

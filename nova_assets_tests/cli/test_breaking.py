@@ -64,6 +64,19 @@ def test_nothing_has_changed(deployed: Path, nova_process: Nova) -> None:
     assert (output.code, output.out) == (0, f"no changes\n{NOT_ASKED}")
 
 
+def test_what_stored_rows_cannot_become_is_refused_as_by_init(deployed: Path, nova_process: Nova) -> None:
+    (deployed / "rows.json").write_text('{"id": 1, "customer": "ann", "price": "1.50", "day": "2024-01-01"}\n')
+    assert nova_process("insert", "orders", "rows.json").code == 0
+    code = (deployed / "shop.py").read_text()
+    (deployed / "shop.py").write_text(code.replace("id bigint", "id int"))
+    checked = nova_process("check", "--no-spark")
+    assert checked.code == 1
+    assert "channel 'orders': column id is bigint and cannot become int" in checked.out
+    assert "column id is bigint and cannot become int" in nova_process("init", "--replace").err
+    [refused] = nova_process("check", "--no-spark", "--json").json["refused"].values()
+    assert refused["code"] == "NOVA-DEFINITION"
+
+
 def test_a_dropped_column_is_shown_where_it_is_named_and_whom_to_ask(deployed: Path, nova_process: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price) AS total, ", ""))
     output = nova_process("check", "--no-spark")

@@ -7,8 +7,8 @@ import pytest
 from nova_assets.plan.engine_probe import (
     OVERFLOW_QUERIES,
     FailedProbe,
-    failed_kept_frame,
     failed_overflow,
+    failed_persisted_frame,
     failed_values,
 )
 
@@ -25,7 +25,7 @@ def test_the_answers_of_spark_pass() -> None:
         assert (
             failed_overflow(probe, None, "ArithmeticException: [ARITHMETIC_OVERFLOW] overflow. Use 'try_add'") is None
         )
-    assert failed_kept_frame([("a",)], [("a",)]) is None
+    assert failed_persisted_frame([("a",)], [("a",)]) is None
 
 
 @pytest.mark.parametrize("position", range(len(SPARK)))
@@ -47,6 +47,6 @@ def test_an_overflow_must_be_an_error_and_no_other_one() -> None:
 
 
 def test_a_frame_that_is_computed_again_fails() -> None:
-    assert failed_kept_frame([("a",)], [("b",)]) == FailedProbe(
+    assert failed_persisted_frame([("a",)], [("b",)]) == FailedProbe(
         "a persisted frame that is read twice", "[('a',)], then [('b',)]", "the same rows twice"
     )

@@ -18,10 +18,10 @@ def widen_column(value: Column, from_type: DataType, to_type: DataType) -> Colum
     """
     if not has_other_fields(from_type, to_type):
         return value.cast(to_spark_type(to_type))
-    parts = [(a.type, b.type) for a, b in zip(from_type.fields, to_type.fields, strict=False)]
-    if to_type.name == "array":
-        return F.transform(value, lambda element: widen_column(element, *parts[0]))
-    if to_type.name == "map":
+    if to_type.name != "struct":
+        parts = [(a.type, b.type) for a, b in zip(from_type.fields, to_type.fields, strict=True)]
+        if to_type.name == "array":
+            return F.transform(value, lambda element: widen_column(element, *parts[0]))
         with_keys = F.transform_keys(value, lambda key, _: widen_column(key, *parts[0]))
         return F.transform_values(with_keys, lambda _, item: widen_column(item, *parts[1]))
     types = {f.name: f.type for f in from_type.fields}

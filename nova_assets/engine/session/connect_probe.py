@@ -13,8 +13,8 @@ from nova_assets.plan.engine_probe import (
     OVERFLOW_QUERIES,
     VALUES_QUERY,
     FailedProbe,
-    failed_kept_frame,
     failed_overflow,
+    failed_persisted_frame,
     failed_values,
 )
 from nova_assets.user_code_errors import is_spark_connection_lost, summarize_user_error
@@ -63,7 +63,7 @@ def find_failed_probe(spark: SparkSession) -> FailedProbe | None:
         failed = None
         for probe, query in OVERFLOW_QUERIES.items():
             failed = failed or _probe_overflow(spark, probe, query)
-        return failed or _probe_values(spark) or _probe_kept_frame(spark)
+        return failed or _probe_values(spark) or _probe_persisted_frame(spark)
 
 
 def _probe_values(spark: SparkSession) -> FailedProbe | None:
@@ -87,7 +87,7 @@ def _probe_overflow(spark: SparkSession, probe: str, query: str) -> FailedProbe 
     return failed_overflow(probe, value, error_text)
 
 
-def _probe_kept_frame(spark: SparkSession) -> FailedProbe | None:
+def _probe_persisted_frame(spark: SparkSession) -> FailedProbe | None:
     import pyarrow as pa
     from pyspark import StorageLevel
 
@@ -107,7 +107,7 @@ def _probe_kept_frame(spark: SparkSession) -> FailedProbe | None:
         return None  # the server runs no Python functions, or not with this version: no frame has rows of one
     finally:
         kept.unpersist()
-    return failed_kept_frame(first, second)
+    return failed_persisted_frame(first, second)
 
 
 def _headline(error: Exception) -> str:
