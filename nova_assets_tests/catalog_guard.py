@@ -17,6 +17,7 @@ import atexit
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,13 @@ _DELETED = " (deleted)"
 _DESCRIPTORS = "/proc/self/fd"
 _OWNERS = ("nova_assets", "nova_assets_tests", "dagster")
 """Packages that open SQLite files. The innermost of them on the stack owns a connection."""
+
+_CLOSING = 2.0
+"""Seconds that another thread has to end what deletes a file before its descriptor is closed.
+
+SQLite does so with the ``-wal`` and ``-shm`` of its last connection. The garbage collector, which may run in any thread,
+does so with the folder of a test.
+"""
 
 _OWN_FILE = sys._getframe().f_code.co_filename
 
@@ -75,13 +83,27 @@ class CatalogGuard:
 
     def report_deleted_files(self) -> None:
         """Report each open descriptor of a catalog's file that was deleted, once."""
+        found = self._deleted_files()
+        if not self._expects_deleted:
+            closed_until = time.monotonic() + _CLOSING
+            while found.keys() - self._reported_or_expected and time.monotonic() < closed_until:
+                time.sleep(0.05)
+                found = {identity: link for identity, link in self._deleted_files().items() if identity in found}
+            for identity in found.keys() - self._reported_or_expected:
+                self._report("open at the end", found[identity], ())
+        self._reported_or_expected |= found.keys()
+
+    def _deleted_files(self) -> dict[tuple[int, int], str]:
+        """Link of each open descriptor of a catalog's file that was deleted, by device and inode.
+
+        A test that removes its whole folder need not close its store first.
+        """
+        deleted = {}
         for link, identity in _open_files():
             path = link.removesuffix(_DELETED)
-            if path == link or os.path.basename(path) not in self._names or not os.path.isdir(os.path.dirname(path)):
-                continue  # a test that removes its whole folder need not close its store first
-            if identity not in self._reported_or_expected and not self._expects_deleted:
-                self._report("open at the end", link, ())
-            self._reported_or_expected.add(identity)
+            if path != link and os.path.basename(path) in self._names and os.path.isdir(os.path.dirname(path)):
+                deleted[identity] = link
+        return deleted
 
     @contextmanager
     def expected_deleted_files(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -164,6 +165,20 @@ def test_a_deleted_catalog_is_reported_once(tmp_path: Path, report: Path) -> Non
         guard.report_deleted_files()
         guard.report_deleted_files()
     assert set(events(report)) == {f"open at the end: {file}-wal (deleted)"}
+
+
+def test_a_deleted_file_that_another_thread_closes_is_not_reported(tmp_path: Path, report: Path) -> None:
+    """A thread that closes the last connection deletes the log and its index first, and closes them then."""
+    with open_catalog(tmp_path / "deployment") as file:
+        descriptor = os.open(tmp_path / "other", os.O_RDONLY | os.O_CREAT)
+        os.rename(tmp_path / "other", f"{file}-old")
+    (tmp_path / "deployment" / "books.db-old").rename(f"{file}-shm")
+    os.remove(f"{file}-shm")
+    closing_thread = threading.Timer(0.1, os.close, [descriptor])
+    closing_thread.start()
+    catalog_guard.running_guard().report_deleted_files()
+    closing_thread.join()
+    assert not events(report)
 
 
 PLANTED_TEST = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,11 +28,13 @@ class World:
     """
 
     def __init__(self, project: Project | None = None, spark: Any = None) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="nova-world-")
-        root = Path(self._folder.name)
-        self.store: Store = open_store(project, f"sqlite:///{root / 'catalog.db'}", root / "warehouse", spark)
-        if project is not None:
-            self.store.register(project)
+        with ExitStack() as opened:
+            root = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="nova-world-")))
+            self.store: Store = open_store(project, f"sqlite:///{root / 'catalog.db'}", root / "warehouse", spark)
+            opened.callback(self.store.close)
+            if project is not None:
+                self.store.register(project)
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Store:
         return self.store
@@ -40,8 +42,7 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.store.close()
-        self._folder.cleanup()
+        self._opened.close()
 
 
 _TINY_QUERY_SETTINGS = {

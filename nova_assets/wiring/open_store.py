@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,12 +118,16 @@ def _open_for_changes(
     """
     creates_file = _is_missing_file(settings.catalog)
     catalog_of_settings = _open_catalog(settings)
-    if creates_file:
-        on_created(settings)
-    if loaded_project is not None and any(c.external and c.external.database for c in loaded_project.channels):
-        _check_sources(loaded_project, catalog_of_settings)
-    engine = _build_checked_engine(settings, catalog_of_settings, session, loaded_project)
-    return _assemble_store(settings, loaded_project, catalog_of_settings, engine, storage)
+    with ExitStack() as on_failure:
+        on_failure.callback(catalog_of_settings.close)
+        if creates_file:
+            on_created(settings)
+        if loaded_project is not None and any(c.external and c.external.database for c in loaded_project.channels):
+            _check_sources(loaded_project, catalog_of_settings)
+        engine = _build_checked_engine(settings, catalog_of_settings, session, loaded_project)
+        store = _assemble_store(settings, loaded_project, catalog_of_settings, engine, storage)
+        on_failure.pop_all()
+        return store
 
 
 def _is_missing_file(catalog_url: str) -> bool:

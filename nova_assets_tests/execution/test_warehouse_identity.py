@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,6 +35,17 @@ def test_another_warehouse_is_refused_when_it_is_opened(tmp_path: Path) -> None:
         assert str(tmp_path / "wh") in str(caught.value) and "NOVA_WAREHOUSE" in str(caught.value)
         assert "mounted" in str(caught.value)
     assert not (tmp_path / "nowhere").exists() and not list((tmp_path / "other").iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are found in /proc")
+def test_a_deployment_that_is_not_opened_leaves_its_catalog_closed(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.insert("c", ROW)
+    with pytest.raises(nova.WarehouseMismatch) as refused:
+        opened(tmp_path, "nowhere")
+    open_files = [os.path.realpath(f"/proc/self/fd/{descriptor}") for descriptor in os.listdir("/proc/self/fd")]
+    assert not [file for file in open_files if file.startswith(str(tmp_path))]
+    assert refused.tb, "its frames have held what the call had opened"
 
 
 def test_a_process_that_opened_before_the_first_write_commits_nothing_elsewhere(tmp_path: Path) -> None:
