@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlglot import exp
 
 from nova_assets.sql.incremental.expressions import find_outside_subqueries
@@ -10,6 +12,11 @@ from nova_assets.sql.incremental.repeatability import is_generator
 
 _SELECT_CLAUSES = frozenset("expressions from_ joins laterals where with_ distinct order".split())
 """Clauses of a subquery that decide nothing but which rows there are."""
+
+_SOURCES = (exp.Table, exp.Subquery, exp.Lateral)
+
+_OTHER_NAME = "nova_in_"
+"""Beginning of the name of a source that had the name of an outer source."""
 
 
 def replace_by_counts(holder: exp.Expr, *, is_condition: bool) -> None:
@@ -61,12 +68,35 @@ def _matching_rows(test: exp.In) -> exp.Select:
     columns = [e.unalias() for e in select.expressions]
     if len(values) != len(columns) or any(is_generator(c) or c.find(exp.Query) for c in (*values, *columns)):
         raise NotMaintainable("IN with a subquery under OR, of this kind", test)
-    outer_sources = {c.table.lower() for value in values for c in value.find_all(exp.Column)}
-    if outer_sources & _source_names(select):
-        raise NotMaintainable("IN with a subquery under OR, whose sources have the same names", test)
+    _rename_sources(select, {c.table.lower() for value in values for c in value.find_all(exp.Column)}, test)
     for value, column in zip(values, columns, strict=True):
         select = select.where(exp.EQ(this=column.copy(), expression=value.copy()), copy=False)
     return select
+
+
+def _rename_sources(select: exp.Select, outer_names: Collection[str], test: exp.In) -> None:
+    """Give other names to the sources of a subquery that have the names of outer ones, which they would hide.
+
+    Args:
+        select: the subquery, with a source for each column. It is changed, and so are its columns.
+        outer_names: in lower case.
+    """
+    names = _source_names(select)
+    for name in names & set(outer_names):
+        (source, *others) = [s for s in select.find_all(*_SOURCES) if s.alias_or_name.lower() == name]
+        other_name = f"{_OTHER_NAME}{name}"
+        is_plain = (
+            isinstance(source, exp.Table)
+            and not others
+            and not any(q is not select for q in select.find_all(exp.Query))
+        )
+        if not is_plain or other_name in names or other_name in outer_names:
+            raise NotMaintainable("IN with a subquery under OR, whose sources have the same names", test)
+        columns = source.args["alias"].columns if source.args.get("alias") else []
+        source.set("alias", exp.TableAlias(this=exp.to_identifier(other_name), columns=columns))
+        for column in select.find_all(exp.Column):
+            if column.table.lower() == name:
+                column.set("table", exp.to_identifier(other_name))
 
 
 def _rows_of(query: exp.Expr, test: exp.Expr) -> exp.Select:
@@ -114,4 +144,4 @@ def _is_part_of_condition(node: exp.Expr, holder: exp.Expr) -> bool:
 
 
 def _source_names(select: exp.Select) -> set[str]:
-    return {t.alias_or_name.lower() for t in select.find_all(exp.Table, exp.Subquery, exp.Lateral)}
+    return {source.alias_or_name.lower() for source in select.find_all(*_SOURCES)}

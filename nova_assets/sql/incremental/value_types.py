@@ -33,6 +33,8 @@ def value_type(expression: exp.Expr, columns: Mapping[str, DataType | None]) -> 
         return columns.get(expression.name)
     if isinstance(expression, _COMPARISONS):
         return DataType("boolean")
+    if _joins_texts(expression, columns):
+        return DataType("string")
     values = expression.copy()
     for branch in list(values.find_all(exp.If)):  # its condition does not matter for the type
         branch.set("this", exp.true())
@@ -49,6 +51,17 @@ def value_type(expression: exp.Expr, columns: Mapping[str, DataType | None]) -> 
     if is_arithmetic and not _has_only_numbers(values, columns):
         return None  # the type of '1' + 1 depends on the session
     return type_of_expression(values, columns)
+
+
+def _joins_texts(expression: exp.Expr, columns: Mapping[str, DataType | None]) -> bool:
+    """Whether an expression is ``CONCAT`` or ``||`` of texts. Of binaries or arrays, they give no text."""
+    if isinstance(expression, exp.DPipe):
+        parts = [expression.left, expression.right]
+    elif isinstance(expression, exp.Anonymous) and expression.name.lower() == "concat":
+        parts = expression.expressions
+    else:
+        return False
+    return bool(parts) and all(value_type(part, columns) == DataType("string") for part in parts)
 
 
 def _nodes(expression: exp.Expr) -> Iterator[exp.Expr]:

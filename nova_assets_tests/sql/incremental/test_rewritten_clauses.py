@@ -38,6 +38,9 @@ CLAUSES = [
     "SELECT id FROM a WHERE v > 1 OR EXISTS (SELECT 1 FROM b WHERE b.g = a.g AND b.w > 0)",
     "SELECT id, EXISTS (SELECT 1 FROM b WHERE b.g = a.g) AS e, NOT EXISTS (SELECT 1 FROM d) AS f FROM a",
     "SELECT id FROM a WHERE a.g IN (SELECT DISTINCT b.g FROM b) OR (v = 1 AND (a.g, a.s) IN (SELECT d.g, d.s FROM d))",
+    "SELECT id FROM a WHERE v = 1 OR a.g IN (SELECT g FROM a WHERE a.v > 2) OR a.s IN (SELECT a.s FROM d AS a JOIN b "
+    "USING (g) WHERE a.n = b.w)",
+    "SELECT CONCAT('s', s) AS t, s || s AS u, COUNT(*) AS n FROM d GROUP BY ROLLUP (CONCAT('s', s), s || s)",
     "SELECT g, COUNT(*) AS n FROM a GROUP BY g HAVING COUNT(*) > 2 OR EXISTS (SELECT 1 FROM d WHERE d.g = a.g)",
 ]
 

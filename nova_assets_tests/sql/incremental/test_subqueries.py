@@ -70,7 +70,15 @@ def test_a_source_of_the_subquery_hides_an_outer_source_of_the_same_name() -> No
             "several columns",
         ),
         ("SELECT id FROM orders WHERE amount = 1 OR user NOT IN (SELECT code FROM users)", "more than equal columns"),
-        ("SELECT id FROM orders o WHERE amount = 1 OR o.id IN (SELECT o.uid FROM users o)", "the same names"),
+        (
+            "SELECT id FROM orders o WHERE amount = 1 OR o.id IN (SELECT o.uid FROM (SELECT uid FROM users o) o)",
+            "the same names",
+        ),
+        (
+            "SELECT id FROM orders o WHERE amount = 1 OR o.id IN "
+            "(SELECT o.uid FROM users o WHERE uid IN (SELECT o.uid FROM clicks))",
+            "the same names",
+        ),
         ("SELECT id FROM orders WHERE amount = 1 OR user IN (SELECT MAX(uid) FROM users)", "with aggregates"),
         ("SELECT id FROM orders WHERE amount = 1 OR EXISTS (SELECT 1 FROM users WHERE uid > user)", "more than equal"),
         ("SELECT id, user IN (SELECT uid FROM users) AS u FROM orders", "EXISTS has a rule"),

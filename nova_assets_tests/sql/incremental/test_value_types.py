@@ -15,7 +15,7 @@ from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.text import SqlText
 
 COLUMNS: Schema = parse_ddl(
-    "a int, b bigint, s smallint, d decimal(15,2), e decimal(38,10), x double, f float, t string, day date"
+    "a int, b bigint, s smallint, d decimal(15,2), e decimal(38,10), x double, f float, t string, day date, bytes binary"
 )
 NUMBERS = ["a", "b", "s", "d", "e", "x", "f", "1", "0.25", "12345678901", "CAST(b AS DECIMAL(12,3))"]
 EXAMPLES = [
@@ -38,6 +38,11 @@ EXAMPLES = [
     ("IF(t = 'x', d, a)", "decimal(15,2)"),
     ("f + f", "float"),
     ("COUNT(*) > 0", "boolean"),
+    ("CONCAT('x', t, CASE WHEN a > 1 THEN t END)", "string"),
+    ("'x' || t || 'y'", "string"),
+    ("CONCAT(t, a)", None),
+    ("'x' || bytes", None),
+    ("CONCAT()", None),
 ]
 
 
