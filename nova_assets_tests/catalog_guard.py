@@ -39,8 +39,8 @@ _OWNERS = ("nova_assets", "nova_assets_tests", "dagster")
 _CLOSING = 2.0
 """Seconds that another thread has to end what deletes a file before its descriptor is closed.
 
-SQLite does so with the ``-wal`` and ``-shm`` of its last connection. The garbage collector, which may run in any thread,
-does so with the folder of a test.
+SQLite does so with the ``-wal`` and ``-shm`` of its last connection. The garbage collector, which may run in any
+thread, does so with the folder of a test.
 """
 
 _OWN_FILE = sys._getframe().f_code.co_filename

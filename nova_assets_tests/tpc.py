@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from nova_assets_tests.conftest import missing
 
@@ -38,12 +39,12 @@ print(json.dumps(found))
 """
 
 
-_GENERATE_TPCH = """
+_GENERATE = """
 import duckdb, sys
 con = duckdb.connect()
-con.execute(f"CALL dbgen(sf={sys.argv[1]})")
+con.execute(f"CALL {sys.argv[1]}(sf={sys.argv[2]})")
 for (table,) in con.execute("SELECT table_name FROM information_schema.tables").fetchall():
-    con.execute(f"COPY {table} TO '{sys.argv[2]}/{table}.parquet' (FORMAT PARQUET)")
+    con.execute(f"COPY {table} TO '{sys.argv[3]}/{table}.parquet' (FORMAT PARQUET)")
 """
 
 
@@ -72,15 +73,21 @@ def benchmarks(folder: Path) -> Mapping[str, Benchmark]:
 
 
 def generate_tpch(folder: Path, target: Path, scale: float) -> None:
-    """Write each table of TPC-H as one Parquet file. Skips where DuckDB 0.9.2 cannot be installed.
+    """Write the tables of TPC-H, as ``generate_tables`` does. Scale factor 1 has 1.5 million orders."""
+    generate_tables("dbgen", folder, target, scale)
+
+
+def generate_tables(generator: Literal["dbgen", "dsdgen"], folder: Path, target: Path, scale: float) -> None:
+    """Write each table of a benchmark as one Parquet file. Skips where DuckDB 0.9.2 cannot be installed.
 
     Args:
+        generator: DuckDB's function that makes the tables of TPC-H or TPC-DS.
         folder: to install DuckDB 0.9.2 into, unless ``benchmarks`` has installed it there.
         target: existing folder of the files ``TABLE.parquet``.
-        scale: scale factor. Scale factor 1 has 1.5 million orders.
+        scale: scale factor.
     """
     _install_duckdb(folder)
-    _run_with_duckdb(folder, _GENERATE_TPCH, str(scale), str(target))
+    _run_with_duckdb(folder, _GENERATE, generator, str(scale), str(target))
 
 
 def _install_duckdb(folder: Path) -> None:

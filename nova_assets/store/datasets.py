@@ -90,7 +90,8 @@ class StoreDatasets:
         tell: Callable[[TaskOutcome], None] = lambda ran: None,
         run_id: str | None = None,
     ) -> list[TaskOutcome]:
-        """Run once every due task of the SQL datasets, and drop partitions that no task writes any more.
+        """Run due tasks of the SQL datasets, as many as the policy of ``next_tick`` allows (eight by default), and drop
+        partitions that no task writes any more.
 
         A task is due if its partition is missing, marked for a backfill, or older than its inputs. A due task runs as
         soon as all its inputs exist. A failed task does not stop the other tasks, and a later tick retries the failed

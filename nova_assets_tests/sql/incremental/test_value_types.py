@@ -15,7 +15,8 @@ from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.text import SqlText
 
 COLUMNS: Schema = parse_ddl(
-    "a int, b bigint, s smallint, d decimal(15,2), e decimal(38,10), x double, f float, t string, day date, bytes binary"
+    "a int, b bigint, s smallint, d decimal(15,2), e decimal(38,10), x double, f float, t string, day date, "
+    "bytes binary"
 )
 NUMBERS = ["a", "b", "s", "d", "e", "x", "f", "1", "0.25", "12345678901", "CAST(b AS DECIMAL(12,3))"]
 EXAMPLES = [
