@@ -57,6 +57,7 @@ def make_task_context(
         execution_id=execution.id,
         pins=heads,
         channels=run_state.binding.channels,
+        schemas={channel: history.schema for channel, history in run_state.histories.items()},
         is_backfill=run_state.is_backfill,
         frame=engine.to_frame,
         query=engine.create_query_frame,

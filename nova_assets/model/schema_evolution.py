@@ -211,6 +211,19 @@ def _renames_to_make(
     return problems, renames
 
 
+def schema_after_delta(current: Schema | None, data_schema: Schema, head: int) -> Schema:
+    """Schema of a channel after a delta with these columns, if the channel accepts the delta.
+
+    Args:
+        current: schema of the channel before the delta; None if the delta gives it its first schema.
+        head: head of the channel before the delta.
+    """
+    fields = () if current is None else current.fields
+    names, taken = {f.name for f in fields}, {f.identity for f in fields}
+    added = [f for f in data_schema.fields if f.name not in names and f.type != UNKNOWN_TYPE]
+    return Schema((*fields, *(_new_field(f, head, taken) for f in added)))
+
+
 def _new_field(field: Field, head: int, taken: set[str]) -> Field:
     """Field of a column that is added to a channel with data. Its identity differs from earlier columns of the
     same name.

@@ -29,7 +29,12 @@ from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estima
 from nova_assets.sql.incremental.operator_text import OperatorLine, describe_operators
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.result_channel import MaintenancePlan, reason_without_operators
-from nova_assets.sql.incremental.result_record import ResultRecord, find_hidden_columns, fingerprint_query
+from nova_assets.sql.incremental.result_record import (
+    ResultRecord,
+    find_hidden_columns,
+    fingerprint_columns,
+    fingerprint_query,
+)
 
 
 @dataclass(frozen=True)
@@ -191,7 +196,16 @@ class _Forecast:
     def _reason_to_distrust(self, head: int) -> str | None:
         binding, partition, pins = self.binding.name, self.run_plan.partition, self.run_plan.pins
         inputs = {i.name: (i.channel or "", pins[i.channel or ""].head) for i in self.datasets}
-        record = ResultRecord(fingerprint_query(self.query, self._values), "", self.channel.name, head, inputs)
+        stored_rows = self.inputs[STORED_ROWS]
+        read_by_channel = {i.channel or "": i.reads["all"] for i in (*self.datasets, stored_rows)}
+        record = ResultRecord(
+            fingerprint_query(self.query, self._values),
+            "",
+            self.channel.name,
+            head,
+            inputs,
+            columns=fingerprint_columns({channel: reads.schema_of(read) for channel, read in read_by_channel.items()}),
+        )
         at_cursors = {i.name: list_partitions(i.reads["old"]) for i in self.datasets} if self.is_partition else {}
         return record.reason_to_compare(
             self._last_execution,

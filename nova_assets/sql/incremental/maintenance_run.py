@@ -12,6 +12,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.modes_view import View
 from nova_assets.model.replacement import Replacement
 from nova_assets.model.schema import Field, Schema
+from nova_assets.model.schema_evolution import schema_after_delta
 from nova_assets.model.task import Context, LastExecution
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.build_operators import SourceTable
@@ -86,7 +87,8 @@ class MaintenanceRun:
             self.ctx.log.warning("rows of %s that came from dropped partitions are deleted (R19)", self.target.name)
         self.ctx.report["maintenance"] = choice.as_json() | self._corrections.as_json() | self._frozen_report(choice)
         until = "" if self._frozen_condition is None else self._frozen_condition.until.isoformat()
-        replace(self._record, hidden=self._hidden_after(choice), frozen_until=until).report(self.ctx)
+        record = replace(self._record, hidden=self._hidden_after(choice), frozen_until=until)
+        record.with_stored_columns(self._stored_schema).report(self.ctx)
         return output
 
     def _computed_as_whole(self, reason: str) -> MaintenanceChoice:
@@ -298,6 +300,12 @@ class MaintenanceRun:
     def _record(self) -> ResultRecord:
         partitions = {d: v.list_partitions("all") for d, v in self.views.items()} if self._is_partition else {}
         return ResultRecord.of_execution(self.ctx, self.query, self.target, self.values, partitions)
+
+    @property
+    def _stored_schema(self) -> Schema:
+        """Columns of the channel after this execution."""
+        head = self.ctx.pins.get(self.target.name, 0)
+        return schema_after_delta(self.ctx.schemas.get(self.target.name), self.schema, head)
 
     def _find_target(self) -> Channel:
         query, channels = self.query, self.ctx.channels

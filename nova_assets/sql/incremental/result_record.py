@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import MergeModel
+from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context, LastExecution
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery
 
@@ -59,6 +60,9 @@ class ResultRecord:
         partitions: dataset -> fingerprint of the partitions that the execution read. Only for a dataset's partition,
             whose query determines which partitions it reads.
         hidden: the hidden columns of the stored rows; None if no row has hidden columns.
+        columns: channel -> fingerprint of the identities of its columns, as the execution read them. A column that was
+            dropped and declared again has its old name, and no values in the rows that were stored before. Channels
+            without rows are left out.
         frozen_until: time up to which ``FROZEN WHERE`` was evaluated, in ISO 8601; empty without frozen rows.
     """
 
@@ -70,6 +74,7 @@ class ResultRecord:
     partitions: Mapping[str, str] = field(default_factory=dict)
     hidden: HiddenColumns | None = None
     frozen_until: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of_execution(
@@ -88,6 +93,8 @@ class ResultRecord:
         settings = _fingerprint(*(f"{k}={v}" for k, v in _read_settings(ctx).items()))
         channels = {dataset: ctx.channels[dataset].name for dataset in query.datasets}
         inputs = {dataset: (channel, ctx.pins.get(channel, 0)) for dataset, channel in channels.items()}
+        read = [channel for channel in (*channels.values(), target.name) if ctx.pins.get(channel)]
+        columns = fingerprint_columns({channel: ctx.schemas.get(channel) for channel in read})
         return ResultRecord(
             fingerprint_query(query, values),
             settings,
@@ -95,6 +102,7 @@ class ResultRecord:
             ctx.pins.get(target.name, 0),
             inputs,
             fingerprint_partitions(partitions),
+            columns=columns,
         )
 
     def reason_to_compare(
@@ -128,6 +136,9 @@ class ResultRecord:
             return "the query has changed"
         if self.settings and last["settings"] != self.settings:
             return "a setting of the Spark session has changed"
+        for channel, fingerprint in self.columns.items():
+            if last.get("columns", {}).get(channel, fingerprint) != fingerprint:
+                return f"columns of channel {channel} were declared again"
         for dataset, (channel, _) in self.inputs.items():
             last_channel, version = last.get("inputs", {}).get(dataset, ("", None))
             version = last_execution.written_heads.get(channel, version)  # it also read what it wrote itself
@@ -139,6 +150,10 @@ class ResultRecord:
         if merge.has_deletions and is_written_by_others(last["head"]):
             return f"another writer has changed channel {self.channel}"
         return None
+
+    def with_stored_columns(self, schema: Schema) -> ResultRecord:
+        """The record with the columns under which the rows of the result are stored."""
+        return replace(self, columns={**self.columns, **fingerprint_columns({self.channel: schema})})
 
     def report(self, ctx: Context) -> None:
         """Record the result with the commit."""
@@ -183,6 +198,15 @@ def query_fingerprint(tree: exp.Query, values: Mapping[str, Any], frozen: str = 
 def fingerprint_partitions(partitions: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """Dataset -> fingerprint of the names of its partitions."""
     return {dataset: _fingerprint(*sorted(names)) for dataset, names in partitions.items()}
+
+
+def fingerprint_columns(schemas: Mapping[str, Schema | None]) -> dict[str, str]:
+    """Channel -> fingerprint of the names and identities of its columns. Channels without columns are left out."""
+    return {
+        channel: _fingerprint(*(f"{f.name}={f.identity}" for f in schema.fields))
+        for channel, schema in schemas.items()
+        if schema is not None
+    }
 
 
 def _fingerprint(*texts: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,36 @@ def test_an_input_that_comes_back(shop: Shop) -> None:
     rows, strategy, reason = shop.run()
     assert (rows, strategy) == ([(0, 2, 2), (1, 2, 4)], "comparison")
     assert reason == "the last execution did not read orders from channel orders up to the cursor"
+
+
+@pytest.mark.core
+def test_a_column_of_the_result_that_was_dropped_and_declared_again(shop: Shop) -> None:
+    """The stored rows have no value in the new column, whether or not a change of an input concerns them."""
+    shop.run()
+    shop.store.register(nova.Channel("totals", merge=TOTALS.merge, schema="user int, n bigint"), replace=True)
+    shop.store.register(TOTALS, replace=True)
+    shop.store.insert("orders", [{"id": 9, "user": 0, "amount": 5}])
+    rows, strategy, reason = shop.run()
+    assert (rows, strategy) == ([(0, 3, 7), (1, 2, 4)], "comparison")
+    assert reason == "columns of channel totals were declared again"
+    shop.store.insert("orders", [{"id": 8, "user": 0, "amount": 1}])
+    assert shop.run()[:2] == ([(0, 4, 8), (1, 2, 4)], "changes")
+
+
+def test_columns_of_an_input_that_exchange_their_names_and_back(shop: Shop) -> None:
+    """Twice, so that the newest block has the columns that the input has at last, but not those that were read."""
+    swapped = replace(ORDERS, renamed={"user": "amount", "amount": "user"})
+    for number in range(4):
+        if number:
+            shop.store.register(swapped, replace=True)
+            shop.store.register(ORDERS, replace=True)
+        if number < 2:
+            shop.store.insert("orders", [{"id": 9 + number, "user": 1, "amount": 7}])
+        rows = shop.run()[0]
+        now = shop.store.read("orders").to_arrow().to_pylist()
+        users = sorted({r["user"] for r in now})
+        of_user = {u: [r["amount"] for r in now if r["user"] == u] for u in users}
+        assert rows == [(u, len(of_user[u]), sum(of_user[u])) for u in users]
 
 
 @pytest.mark.core
