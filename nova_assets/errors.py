@@ -156,7 +156,7 @@ class UnrepresentableChange(NovaError):
 
 
 class ModelChanged(NovaError):
-    """A channel's merge model was changed. The change takes effect with a base (R18)."""
+    """A channel's merge model, or its columns, were changed. The change takes effect with a base (R18, R23)."""
 
     code = "NOVA-MODEL-CHANGED"
 

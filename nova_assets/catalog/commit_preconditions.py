@@ -12,7 +12,7 @@ from nova_assets.catalog.cursors import cursor_conditions, has_active_consumers,
 from nova_assets.catalog.tables import blocks, cursors, files
 from nova_assets.errors import CommitConflict
 from nova_assets.model.block import DataFile
-from nova_assets.model.commit import AddBlock, CommitRequest, MoveCursor, RequireHead, SetSchema
+from nova_assets.model.commit import AddBlock, CommitRequest, MoveCursor, RequireHead
 from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.schema import Schema
 from nova_assets.model.sum_bounds import RequireSumHeadroom, largest_recorded_magnitude
@@ -40,7 +40,9 @@ def check_preconditions(
     if request.binding is not None and request.cursors:
         _check_same_cursor_kind(c, request.binding, execution["partition"])
     for schema in request.schema_changes:
-        _check_schema_unchanged(schema, channel_rows[schema.channel]["schema"])
+        _check_schema_unchanged(schema.channel, schema.expected, channel_rows[schema.channel]["schema"])
+        if schema.is_next:
+            _check_schema_unchanged(schema.channel, schema.to, channel_rows[schema.channel]["next_schema"])
     _check_blocks_not_added(c, [p for p in request.added_blocks if p.span is not None and not p.replaces_base])
     for no_consumer in request.required_without_consumers:
         _check_no_consumer(c, no_consumer.channel, request.execution_id)
@@ -80,11 +82,11 @@ def _check_same_cursor_kind(c: Connection, binding: str, partition: str) -> None
         raise commit_conflict(message, "cursor", other_partition or "(whole)", partition or "(whole)")
 
 
-def _check_schema_unchanged(schema: SetSchema, current_schema: Any) -> None:
-    if current_schema != (None if schema.expected is None else schema.expected.as_json()):
+def _check_schema_unchanged(channel: str, expected: Schema | None, current_schema: Any) -> None:
+    if current_schema != (None if expected is None else expected.as_json()):
         current_schema_text = None if current_schema is None else str(Schema.from_json(current_schema))
-        message = f"the schema of channel {schema.channel!r} has changed"
-        raise commit_conflict(message, "schema", current_schema_text, str(schema.expected), schema.channel)
+        message = f"the schema of channel {channel!r} has changed"
+        raise commit_conflict(message, "schema", current_schema_text, str(expected), channel)
 
 
 def _check_blocks_not_added(c: Connection, maintained_blocks: list[AddBlock]) -> None:

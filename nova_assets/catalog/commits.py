@@ -209,10 +209,12 @@ class Commits(CatalogPart):
         c.execute(
             update(channels).where(channels.c.name.in_(based_channels), channels.c.bases.is_(False)).values(bases=True)
         )
-        new_schemas = {s.channel: s.to.as_json() for s in request.schema_changes if s.channel in new_numbers}
+        new_schemas = {s.channel: s for s in request.schema_changes if s.channel in new_numbers}
         for name, seq in new_numbers.items():
             values: dict[str, Any] = {"head": seq, **({"news": seq} if name in channels_with_news else {})}
-            values |= {"schema": new_schemas[name]} if name in new_schemas else {}
+            if name in new_schemas:
+                values["schema"] = new_schemas[name].to.as_json()
+                values |= {"next_schema": None} if new_schemas[name].is_next else {}
             c.execute(update(channels).where(channels.c.name == name).values(**values))
         involved_channels = {p.channel for p in request.added_blocks} | {m.channel for m in request.cursors}
         heads = {n: new_numbers.get(n, channel_rows[n]["head"]) for n in sorted(involved_channels)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as _replace
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.channel_rows import channel_state_from_row, load_channel_state
+from nova_assets.catalog.cursors import has_active_consumers
 from nova_assets.catalog.database.transactions import query_as_dict
 from nova_assets.catalog.definition_states import (
     delete_collected_tombstones,
@@ -23,18 +24,21 @@ from nova_assets.catalog.definition_states import (
 from nova_assets.catalog.definition_tables import definition_states
 from nova_assets.catalog.definition_versions import insert_versions, unversioned_definitions
 from nova_assets.catalog.maintained_outputs import mark_redefined_outputs
+from nova_assets.catalog.scheduler_state import upsert_backfill_requests
 from nova_assets.catalog.tables import bindings, blocks, catalog_identity, channels, commit_numbers, commits
 from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.errors import BindingNotFound, DefinitionConflict, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_registration import (
+    ColumnsByBase,
+    ReplacementPreview,
     check_partitions_keep_names,
     definition_fingerprint,
     mutable_settings_after_register,
 )
 from nova_assets.model.channel_state import ChannelState
-from nova_assets.model.partitions import Dimension
+from nova_assets.model.partitions import WHOLE, Dimension
 from nova_assets.model.registered_definition import (
     Definition,
     DefinitionKey,
@@ -43,6 +47,7 @@ from nova_assets.model.registered_definition import (
 )
 from nova_assets.model.schema import Schema
 from nova_assets.model.schema_evolution import redeclare_schema
+from nova_assets.plan.redefined_queries import recomputable_channels
 
 _MAX_REGISTRATION_ATTEMPTS = 5
 """Number of attempts at a registration, if other processes register the same names at the same time."""
@@ -103,21 +108,29 @@ class Definitions(CatalogPart):
             _check_same_definition(name, row["definition"], by_name[name].as_json())
             mutable_settings_after_register(name, row["upkeep"], by_name[name].upkeep, replace_definition=False)
 
-    def refused_replacements(self, new_channels: Sequence[Channel]) -> dict[str, DefinitionError]:
-        """Channel -> why ``register`` with ``replace`` would refuse its new definition. Changes nothing."""
+    def preview_replacements(
+        self, new_channels: Sequence[Channel], new_bindings: Sequence[Binding] = ()
+    ) -> ReplacementPreview:
+        """Dry run of ``register`` with ``replace``, for channels that have data."""
         by_name = {c.name: c.as_json() for c in new_channels}
+        recomputable = _recomputable_channels({b.name: b.as_json() for b in new_bindings})
         refused: dict[str, DefinitionError] = {}
+        by_base: dict[str, ColumnsByBase] = {}
 
         def check_all(c: Connection) -> None:
             query = select(channels).where(channels.c.name.in_(list(by_name)))
             for row in c.execute(query.order_by(channels.c.name)).mappings().all():
+                name = row["name"]
                 try:
-                    _check_replacement(c, row, by_name[row["name"]])
+                    present, next_ = _replaced_schemas(c, row, by_name[name], can_recompute=name in recomputable)
                 except DefinitionError as error:
-                    refused[row["name"]] = error
+                    refused[name] = error
+                    continue
+                if next_ is not None:
+                    by_base[name] = ColumnsByBase(Schema.from_json(present), Schema.from_json(next_))
 
         self.database.read(check_all)
-        return refused
+        return ReplacementPreview(refused, by_base)
 
     def channel(self, name: str) -> ChannelState:
         """State of a channel, without its sizes. Raises ChannelNotFound."""
@@ -167,9 +180,9 @@ class Definitions(CatalogPart):
         maintenance_by_channel: dict[str, dict[str, Any]],
         replace: bool,
     ) -> None:
-        now = self.database.clock()
+        now, recomputable = self.database.clock(), _recomputable_channels(binding_definitions)
         for name, definition in sorted(channel_definitions.items()):
-            self._register_channel(c, name, definition, replace, now)
+            self._register_channel(c, name, definition, replace, now, can_recompute=name in recomputable)
             stored_maintenance = c.execute(select(channels.c.upkeep).where(channels.c.name == name)).scalar() or {}
             merged_maintenance = mutable_settings_after_register(
                 name, stored_maintenance, maintenance_by_channel[name], replace
@@ -190,7 +203,14 @@ class Definitions(CatalogPart):
             )
 
     def _register_channel(
-        self, c: Connection, name: str, definition: dict[str, Any], replace: bool, now: datetime
+        self,
+        c: Connection,
+        name: str,
+        definition: dict[str, Any],
+        replace: bool,
+        now: datetime,
+        *,
+        can_recompute: bool,
     ) -> None:
         existing = c.execute(select(channels).where(channels.c.name == name).with_for_update()).mappings().first()
         new_fingerprint = definition_fingerprint(definition)
@@ -209,12 +229,12 @@ class Definitions(CatalogPart):
             return
         if not replace:
             _check_same_definition(name, existing["definition"], definition)
-        changed = {
-            "definition": definition,
-            "fingerprint": new_fingerprint,
-            "schema": _check_replacement(c, existing, definition),
-        }
+        schema, next_schema = _replaced_schemas(c, existing, definition, can_recompute=can_recompute)
+        changed = {"definition": definition, "fingerprint": new_fingerprint}
+        changed |= {"schema": schema, "next_schema": next_schema}
         c.execute(update(channels).where(channels.c.name == name).values(**changed))
+        if next_schema is not None:
+            upsert_backfill_requests(c, name, [WHOLE], "", "its columns have changed", 0, now)
         append_step(c, name, "define", uuid.uuid4().hex, now)
 
     def _read_channel_states(self, c: Connection, name: str | None) -> list[ChannelState]:
@@ -254,51 +274,73 @@ class Definitions(CatalogPart):
         ]
 
 
-def _check_replacement(c: Connection, existing: RowMapping, definition: dict[str, Any]) -> Any:
-    """Check that a channel can take a new definition.
+def _recomputable_channels(binding_definitions: Mapping[str, Any]) -> frozenset[str]:
+    """Channels all of whose rows an execution of one of these bindings can make again, in other columns."""
+    return frozenset(c for definition in binding_definitions.values() for c in recomputable_channels(definition))
+
+
+def _replaced_schemas(
+    c: Connection, existing: RowMapping, definition: dict[str, Any], *, can_recompute: bool
+) -> tuple[Any, Any]:
+    """Schemas of a channel under a new definition.
+
+    Args:
+        can_recompute: whether a query can make all rows of the channel again.
 
     Returns:
-        The schema of the channel under the new definition.
+        The schema from now on, and the schema from the next base on. The second is None if no column is dropped or
+        renamed, or if no base has to bring the columns.
 
     Raises:
         DefinitionError: stored rows cannot have these columns or partitions.
     """
-    channel = existing["name"]
+    channel, head = existing["name"], existing["head"]
     registered, declared = (
         [Dimension.from_json(p) for p in d["partitions"]] for d in (existing["definition"], definition)
     )
-    check_partitions_keep_names(channel, registered, declared, existing["head"])
-    if existing["head"] == 0 or existing["schema"] is None or definition.get("external"):  # the owner sets the schema
-        return definition["schema"]
+    check_partitions_keep_names(channel, registered, declared, head)
+    if head == 0 or existing["schema"] is None or definition.get("external"):  # the owner sets the schema
+        return definition["schema"], None
     old_schema = existing["definition"]["schema"]
     renamed, registered_renames = (d.get("renamed", {}) for d in (definition, existing["definition"]))
     if definition["schema"] is None or (definition["schema"] == old_schema and renamed in ({}, registered_renames)):
-        return existing["schema"]
-    return redeclare_schema(
-        channel,
-        Schema.from_json(existing["schema"]),
-        None if old_schema is None else Schema.from_json(old_schema),
-        Schema.from_json(definition["schema"]),
-        renamed,
-        existing["head"],
-        _merge_model_columns(c, channel, existing["schema"]),
-        registered_renames,
-    ).as_json()
+        return existing["schema"], existing["next_schema"]
+    current, new = Schema.from_json(existing["schema"]), Schema.from_json(definition["schema"])
+    if existing["next_schema"] is not None:  # the registered columns and renames have not taken effect
+        old_schema, registered_renames = existing["schema"], {}
+    merge_columns, key_columns = _merge_model_columns(c, channel, current)
+    if can_recompute and definition["on_schema_change"] == "freeze" and _accepts_any_base(c, channel, definition):
+        next_step = "give a column that changes its type another name: a base then brings it (nova init --replace)"
+        by_base = redeclare_schema(
+            channel, current, current, new, renamed, head, key_columns, registered_renames, next_step
+        )
+        if any(by_base.name_of_field(f) != f.name for f in current.fields):
+            return existing["schema"], by_base.as_json()
+    previous = None if old_schema is None else Schema.from_json(old_schema)
+    now = redeclare_schema(channel, current, previous, new, renamed, head, merge_columns, registered_renames)
+    return now.as_json(), None
 
 
-def _merge_model_columns(c: Connection, channel: str, schema: Any) -> frozenset[str]:
-    """Columns by which the newest block, and blocks with a model of their own, merge rows: of a ``Multiset``, all."""
+def _accepts_any_base(c: Connection, channel: str, definition: Mapping[str, Any]) -> bool:
+    """Whether consumers can get the difference that a base with other columns makes (R10)."""
+    return definition["merge"]["kind"] != "append" or not has_active_consumers(c, channel, None)
+
+
+def _merge_model_columns(c: Connection, channel: str, schema: Schema) -> tuple[frozenset[str], frozenset[str]]:
+    """Columns by which the newest block, and blocks with a model of their own, merge rows: of a ``Multiset``, all.
+
+    Returns:
+        These columns, and those of them that a model names. A difference between two versions needs the latter on both
+        sides.
+    """
     query = select(blocks.c.merge, blocks.c.channel_merge).where(
         blocks.c.channel == channel, blocks.c.collected_at.is_(None)
     )
     newest = c.execute(query.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.id).limit(1)).all()
     with_own_models = c.execute(query.where(blocks.c.channel_merge.is_not(None))).all()
-    columns: set[str] = set()
-    for merge in (m for row in (*newest, *with_own_models) for m in row if m is not None):
-        if merge["kind"] == "multiset":
-            return frozenset(Schema.from_json(schema).names)
-        columns |= {*merge.get("key", ()), *merge.get("order_by", ()), *merge.get("combine", {})}
-    return frozenset(columns)
+    merges = [m for row in (*newest, *with_own_models) for m in row if m is not None]
+    named = frozenset(n for m in merges for part in ("key", "order_by", "combine") for n in m.get(part, ()))
+    return (frozenset(schema.names) if any(m["kind"] == "multiset" for m in merges) else named), named
 
 
 class _ConcurrentRegistration(Exception):

@@ -224,6 +224,7 @@ def read_history(
         last_merge=newest_merge_model(c, channel, head),
         base_floors=loaded.base_floors,
         schema_at_first_version=loaded.schema_at_first_version,
+        next_schema=None if row["next_schema"] is None else Schema.from_json(row["next_schema"]),
     )
 
 

@@ -16,7 +16,7 @@ from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.tables import VERSION_TABLE, blocks, channels, metadata
 from nova_assets.errors import CatalogVersion
 
-HEAD = "0027"
+HEAD = "0028"
 """Schema version of this package: the newest in ``migrations/versions``."""
 
 _KNOWN_VERSIONS = tuple(f"{n:04}" for n in range(1, int(HEAD) + 1))

@@ -44,13 +44,13 @@ channels = Table(
     Column("fingerprint", String(64), nullable=False),
     Column("head", Integer, nullable=False, default=0),
     Column("schema", JSON(none_as_null=True)),
+    Column("next_schema", JSON(none_as_null=True)),  # columns that the next base brings (R23)
     Column("registered_at", UtcMicroseconds, nullable=False),
     # Whether the channel may be given a base (R15). Never reset, since earlier collections relied on it.
     Column("bases", Boolean, nullable=False, server_default=false()),
     # Maintenance settings, such as retention. Not part of the definition, since they may change at any time.
     Column("upkeep", JSON, nullable=False, server_default="{}"),
-    # Start of the last listing for files that were never announced.
-    Column("looked_at", UtcMicroseconds),
+    Column("looked_at", UtcMicroseconds),  # start of the last listing for files that were never announced
     # Newest sequence number with new data. A drop by retention takes a number without new data (R19).
     Column("news", Integer, nullable=False, server_default="0"),
     # Number and prefix hash of the newest step.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import click
 from rich.console import Console
 
+from nova_assets.cli.columns_by_base import columns_by_base_json, show_columns_by_base
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import pluralize
 from nova_assets.errors import DefinitionError
+from nova_assets.model.channel_registration import ReplacementPreview
 from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.disk_cache import DiskCache
@@ -50,9 +52,13 @@ def check(deployment: Deployment, against: str | None, spark: bool) -> CommandRe
     Exits with 1 if a change is breaking, if Spark rejects a query or infers other columns, or if stored rows cannot
     have the new columns or partitions, so that nova init --replace would refuse them.
 
+    An unpartitioned dataset takes dropped and renamed columns with a base: nova init --replace registers them, and the
+    next tick computes all its rows.
+
     JSON: {"against", "breaking": bool, "changes": [{"dataset", "kind", "column", "was", "becomes", "breaking",
     "breaks": [{"dataset", "columns", "file", "line", "column", "owner"}], "tasks": [name]}], "refused": {name: {"code",
-    "what", ...}}, "spark": {"asked": [name], "known": [name], "refused", "not_asked": {name: reason}} or null}
+    "what", ...}}, "by_base": {name: {"dropped": [column], "added": [{"name", "type"}], "readers": [binding]}},
+    "spark": {"asked": [name], "known": [name], "refused", "not_asked": {name: reason}} or null}
     """
     deployment.check_project_configured("nova check")
     declared, project, error = _load_declared_project(deployment)
@@ -74,8 +80,8 @@ def check(deployment: Deployment, against: str | None, spark: bool) -> CommandRe
     if error is not None and not any(c.is_breaking for c in changes):
         raise error
     analysis = _analyse_with_spark(deployment, project) if spark and error is None else None
-    refused = _refused_replacements(deployment, project) if against is None else {}
-    return _comparison_result(against or "deployed", changes, project, bool(old_declared.texts), analysis, refused)
+    replacements = _preview_replacements(deployment, project) if against is None else ReplacementPreview({}, {})
+    return _comparison_result(against or "deployed", changes, project, bool(old_declared.texts), analysis, replacements)
 
 
 def _analyse_with_spark(deployment: Deployment, project: Project) -> SparkAnalysis:
@@ -122,10 +128,10 @@ def _load_deployed_datasets(deployment: Deployment, dataset_names: set[str]) -> 
         )
 
 
-def _refused_replacements(deployment: Deployment, project: Project) -> Mapping[str, NovaError]:
-    """Channel -> why ``nova init --replace`` would refuse its new definition."""
+def _preview_replacements(deployment: Deployment, project: Project) -> ReplacementPreview:
+    """What ``nova init --replace`` would do to channels with data."""
     with deployment.open_read_only(needs_catalog=False) as store:
-        return store.catalog.refused_replacements(project.channels)
+        return store.catalog.preview_replacements(project.channels, project.bindings)
 
 
 def _names_with_inputs(statements: Sequence[DatasetStatement]) -> set[str]:
@@ -144,14 +150,15 @@ def _comparison_result(
     project: Project,
     has_previous_datasets: bool,
     analysis: SparkAnalysis | None,
-    refused: Mapping[str, NovaError],
+    replacements: ReplacementPreview,
 ) -> CommandResult:
     breaking = any(c.is_breaking for c in changes)
     data = {
         "against": against,
         "breaking": breaking,
         "changes": [_change_json(c, project) for c in changes],
-        "refused": {name: error.as_dict() for name, error in refused.items()},
+        "refused": {name: error.as_dict() for name, error in replacements.refused.items()},
+        "by_base": {n: columns_by_base_json(n, c, project) for n, c in replacements.by_base.items()},
         "spark": None if analysis is None else _analysis_json(analysis),
     }
 
@@ -165,11 +172,14 @@ def _comparison_result(
         if has_previous_datasets:
             of_them = f"{pluralize(len(changes), 'change')}, {number or 'none'} of them breaking"
             console.print(of_them if changes else "no changes")
-        for error in refused.values():
+        for error in replacements.refused.values():
             console.print(error.render(), markup=False)
+        if replacements.by_base:
+            show_columns_by_base(console, replacements.by_base, project)
+            console.print("next: nova init --replace, then nova tick")
         _show_analysis(console, analysis)
 
-    has_errors = bool(refused) or (analysis is not None and bool(analysis.error_by_dataset))
+    has_errors = bool(replacements.refused) or (analysis is not None and bool(analysis.error_by_dataset))
     return CommandResult(data, show, 1 if breaking or has_errors else 0)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import click
 from rich.console import Console
 
+from nova_assets.cli.columns_by_base import columns_by_base_json, show_columns_by_base
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.project_template import DEFINED_PROJECTS, NewProject, plan_project
@@ -16,6 +17,8 @@ from nova_assets.cli.rendering import TableGrid, format_merge_model, pluralize
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.masking import mask_address
 from nova_assets.model.channel import Channel
+from nova_assets.model.channel_registration import ColumnsByBase
+from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError
 from nova_assets.store.store import Store
 
@@ -39,12 +42,14 @@ class Registration:
         action: effect on the registered definition.
         differences: names of the parts in which the registered definition differs.
         refusal: why stored rows cannot have the new definition; None if they can.
+        by_base: columns that take effect with the next base; None if there are none.
     """
 
     channel: Channel
     action: RegistrationAction
     differences: tuple[str, ...] = ()
     refusal: NovaError | None = None
+    by_base: ColumnsByBase | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,8 @@ class Initialisation:
     creates_catalog: bool
     warehouse: str
     creates_warehouse: bool
-    project: str | None
-    bindings: tuple[str, ...]
+    project_name: str | None
+    project: Project
     channels: tuple[Registration, ...]
     dry_run: bool = field(kw_only=True)
 
@@ -80,7 +85,7 @@ def init(deployment: Deployment, name: str | None, template: str | None, replace
     configured. With NAME, lay out a new project in the folder NAME instead.
 
     An existing catalog or warehouse stays unchanged. Without --replace, a changed definition of a registered channel is
-    refused. A changed merge model takes effect with the next base.
+    refused. A changed merge model, and columns that a query drops or renames, take effect with the next base.
 
     A new project has a channel, a dataset in SQL, an asset in Python, sample data, a test, and a README with two
     commands. Its template is dagster (components and plain assets for dg), python (tasks) or sql (a folder of
@@ -90,7 +95,8 @@ def init(deployment: Deployment, name: str | None, template: str | None, replace
     JSON: {"dry_run", "catalog": {"url", "made"}, "warehouse": {"folder", "made"},
            "project": NAME or null, "bindings": [NAME],
            "channels": [{"name", "action": "register"|"keep"|"replace"|"conflict"|"refuse",
-                         "differences": [PART], "refusal": ERROR or null}]}
+                         "differences": [PART], "refusal": ERROR or null,
+                         "by_base": {"dropped", "added", "readers"} or null}]}
     With NAME: {"dry_run", "folder", "template", "files": [PATH]}
     """
     if name is None:
@@ -136,7 +142,7 @@ def _initialise(deployment: Deployment, replace: bool, dry_run: bool) -> Command
             warehouse.address,
             creates_warehouse,
             deployment.settings.project,
-            tuple(b.name for b in store.project.bindings),
+            store.project,
             tuple(_plan_registrations(store, replace)),
             dry_run=dry_run,
         )
@@ -152,7 +158,7 @@ def _initialise(deployment: Deployment, replace: bool, dry_run: bool) -> Command
 
 def _plan_registrations(store: Store, replace: bool) -> list[Registration]:
     registered_by_name = {s.channel.name: s.channel.as_json() for s in store.channels()}
-    refused = store.catalog.refused_replacements(store.project.channels)
+    preview = store.catalog.preview_replacements(store.project.channels, store.project.bindings)
     registrations = []
     for channel in store.project.channels:
         new_definition = channel.as_json()
@@ -166,11 +172,12 @@ def _plan_registrations(store: Store, replace: bool) -> list[Registration]:
             action: RegistrationAction = "register"
         elif not differences:
             action = "keep"
-        elif channel.name in refused:
+        elif channel.name in preview.refused:
             action = "refuse"
         else:
             action = "replace" if replace else "conflict"
-        registrations.append(Registration(channel, action, differences, refused.get(channel.name)))
+        refusal, by_base = preview.refused.get(channel.name), preview.by_base.get(channel.name)
+        registrations.append(Registration(channel, action, differences, refusal, by_base))
     return registrations
 
 
@@ -179,14 +186,17 @@ def _initialisation_json(initialisation: Initialisation) -> dict[str, Any]:
         "dry_run": initialisation.dry_run,
         "catalog": {"url": initialisation.catalog, "made": initialisation.creates_catalog},
         "warehouse": {"folder": initialisation.warehouse, "made": initialisation.creates_warehouse},
-        "project": initialisation.project,
-        "bindings": list(initialisation.bindings),
+        "project": initialisation.project_name,
+        "bindings": [b.name for b in initialisation.project.bindings],
         "channels": [
             {
                 "name": r.channel.name,
                 "action": r.action,
                 "differences": list(r.differences),
                 "refusal": None if r.refusal is None else r.refusal.as_dict(),
+                "by_base": None
+                if r.by_base is None
+                else columns_by_base_json(r.channel.name, r.by_base, initialisation.project),
             }
             for r in initialisation.channels
         ],
@@ -201,11 +211,11 @@ def _show_initialisation(console: Console, initialisation: Initialisation) -> No
     console.print(
         f"warehouse  {initialisation.warehouse}: {created_text if initialisation.creates_warehouse else 'exists'}"
     )
-    if initialisation.project is None:
+    if initialisation.project_name is None:
         console.print("project    none; name one with --project, NOVA_PROJECT or project in [tool.nova]")
         return
-    bindings = f"{pluralize(len(initialisation.bindings), 'binding')} ({', '.join(initialisation.bindings)})"
-    console.print(f"project    {initialisation.project}: {bindings}")
+    names = [b.name for b in initialisation.project.bindings]
+    console.print(f"project    {initialisation.project_name}: {pluralize(len(names), 'binding')} ({', '.join(names)})")
     console.print()
     grid = TableGrid("channel", "merge", "", shorten=("merge",))
     for r in initialisation.channels:
@@ -216,3 +226,5 @@ def _show_initialisation(console: Console, initialisation: Initialisation) -> No
     for r in initialisation.channels:
         if r.refusal is not None:
             console.print(r.refusal.render(), markup=False, soft_wrap=True)
+    by_base = {r.channel.name: r.by_base for r in initialisation.channels if r.by_base is not None}
+    show_columns_by_base(console, by_base, initialisation.project)

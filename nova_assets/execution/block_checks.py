@@ -15,7 +15,7 @@ from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.sum_bounds import overflowable_sums
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
-from nova_assets.plan.run import check_merge_model_accepts
+from nova_assets.plan.required_base import check_merge_model_accepts
 from nova_assets.plan.sum_bounds import block_chains_to_sum, is_headroom_ample, sum_headrooms
 
 
@@ -42,10 +42,19 @@ def resolve_block_schema(
     if kind == "delta" and isinstance(channel.merge, Custom):
         return _null_columns_as_text(frame_schema)
     frame_schema = frame_schema.without_columns(DELETED)
-    schema = reconcile_schema(channel.name, history.schema, frame_schema, channel.on_schema_change, history.head)
+    declared = _declared_schema(history, kind, frame_schema)
+    schema = reconcile_schema(channel.name, declared, frame_schema, channel.on_schema_change, history.head)
     if history.schema is None:
         _check_first_schema(channel, schema)
     return replace(schema, hidden=hidden)
+
+
+def _declared_schema(history: History, kind: Kind, frame_schema: Schema) -> Schema | None:
+    """Schema that the rows of a block have to fit. A base may bring changed columns, or the present ones, as a restored
+    version does. Their names differ.
+    """
+    is_present = history.schema is not None and set(frame_schema.names) == set(history.schema.names)
+    return history.next_schema if kind == "base" and history.next_schema and not is_present else history.schema
 
 
 def check_no_sum_overflow(

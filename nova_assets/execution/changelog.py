@@ -51,7 +51,8 @@ def stage_changelog(
     new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
     after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
     frame = staging.engine.fetch(SnapshotDiff(modes.snapshot(history), after))
-    unchanged = replace(history, last_merge=None)  # a changed model takes effect with this base
+    # A changed model, and changed columns, take effect with this base.
+    unchanged = replace(history, last_merge=None, schema=base.schema.visible, next_schema=None)
     staging.write(execution, _changelog_port(channel.name), "delta", channel, unchanged, frame)
     return staging.complete_blocks_by_port(execution)[_changelog_port(channel.name)]
 

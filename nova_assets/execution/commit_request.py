@@ -115,9 +115,11 @@ def load_block_requirements(
         histories: channel -> the pinned history on which its blocks were planned.
     """
     schema_changes, without_consumers = [], []
-    for block in {b.channel: b for b in added_blocks}.values():
+    for block in {b.channel: b for b in sorted(added_blocks, key=lambda b: b.kind == "base")}.values():
         history = histories[block.channel]
-        if not isinstance(history.merge, Custom) or block.kind == "base" or history.schema is None:
+        if block.kind == "base" and history.next_schema == block.manifest.schema.visible:
+            schema_changes.append(SetSchema(block.channel, history.schema, history.next_schema, is_next=True))
+        elif not isinstance(history.merge, Custom) or block.kind == "base" or history.schema is None:
             schema_changes.append(SetSchema(block.channel, history.schema, block.manifest.schema.visible))
         replaces_rows = block.kind == "base" and isinstance(history.merge, Append) and history.head > 0
         if replaces_rows and not block.manifest.drops_no_rows:

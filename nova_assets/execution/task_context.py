@@ -13,8 +13,9 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.task import Context, LastExecution
-from nova_assets.plan.run import reason_for_base
+from nova_assets.model.task import Context, LastExecution, Task
+from nova_assets.plan.required_base import reason_for_base
+from nova_assets.plan.run_plan import Step
 
 log = get_logger("nova_assets.task")
 
@@ -58,6 +59,7 @@ def make_task_context(
         pins=heads,
         channels=run_state.binding.channels,
         schemas={channel: history.schema for channel, history in run_state.histories.items()},
+        next_schemas={c: h.next_schema for c, h in run_state.histories.items() if h.next_schema is not None},
         is_backfill=run_state.is_backfill,
         frame=engine.to_frame,
         query=engine.create_query_frame,
@@ -91,6 +93,11 @@ def may_replace_output(catalog: Catalog, binding: Binding, task_name: str, port:
         return False
     is_of_dataset_partition = binding.is_scoped and partition != WHOLE
     return is_of_dataset_partition or not has_dropped_partitions(catalog, channel.name)
+
+
+def must_replace_output(step: Step, task: Task, port: str) -> bool:
+    """Whether an output that otherwise takes deltas is planned as a base, because its columns have changed."""
+    return task.can_replace and any(o.kind == "base" for o in step.outputs if o.port == port)
 
 
 def _reason_for_base(run_state: RunState, port: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nova_assets.errors import TaskFailed
 from nova_assets.execution.run_state import RunState
+from nova_assets.execution.task_context import must_replace_output
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.replacement import Replacement
 from nova_assets.model.task import Task
@@ -43,6 +44,8 @@ class TaskResultChecker:
         replaced_ports = {port for port, frame in frames.items() if isinstance(frame, Replacement)}
         if not all(self.may_replace(task, port) for port in replaced_ports):
             raise self._wrong_output_error(task, "a replacement of rows that others read", "a frame")
+        if any(must_replace_output(step, task, port) for port in ports if port not in replaced_ports):
+            raise self._wrong_output_error(task, "a change of rows whose columns have changed", "a replacement")
         frames |= {port: frames[port].frame for port in replaced_ports}
         for port, frame in frames.items():
             if frame is None:

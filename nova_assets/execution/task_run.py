@@ -20,6 +20,7 @@ from nova_assets.execution.task_context import (
     has_dropped_partitions,
     make_task_context,
     may_replace_output,
+    must_replace_output,
 )
 from nova_assets.execution.task_failure import task_failed_error
 from nova_assets.execution.task_result import TaskResultChecker
@@ -297,8 +298,7 @@ class TaskRun:
         try:
             return self._stage_outputs(step, task, self._call_task(step, task))
         except FileMissing as error:
-            damage = find_damaged_output(task, step.outputs, self.run_state.histories, error)
-            if damage is None:
+            if (damage := find_damaged_output(task, step.outputs, self.run_state.histories, error)) is None:
                 raise
             log.warning("the rows of %s are computed again: %s", damage.port, damage.reason)
             self._damage_by_port[damage.port] = damage.reason
@@ -313,8 +313,9 @@ class TaskRun:
         return frames
 
     def _may_replace(self, task: Task, port: str) -> bool:
-        execution = self.run_state.execution
-        return may_replace_output(self.staging.catalog, self.run_state.binding, task.name, port, execution.partition)
+        catalog, binding, partition = self.staging.catalog, self.run_state.binding, self.run_state.execution.partition
+        may_replace = may_replace_output(catalog, binding, task.name, port, partition)
+        return may_replace or must_replace_output(self.plan.step(task.name), task, port)
 
     @contextmanager
     def wrap_user_errors(self, task_name: str, failure_phrase: str = "raised") -> Iterator[None]:

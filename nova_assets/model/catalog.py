@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from nova_assets.errors import DefinitionError
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus
 from nova_assets.model.backfill import Backfill, BackfillPartition, ExecutionCost
 from nova_assets.model.backup import Backup, BackupContent
@@ -15,6 +14,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_outline import ChannelOutline
+from nova_assets.model.channel_registration import ReplacementPreview
 from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState, UnreadData
 from nova_assets.model.commit import Commit, CommitRecord, CommitRequest, IdempotentCommit
 from nova_assets.model.cursor_switch import CursorSwitch
@@ -50,7 +50,9 @@ class Catalog(Protocol):
         self, channels: Sequence[Channel], bindings: Sequence[Binding] = (), replace: bool = False, by: str = ""
     ) -> None: ...
     def check_registration(self, channels: Sequence[Channel]) -> None: ...
-    def refused_replacements(self, channels: Sequence[Channel]) -> Mapping[str, DefinitionError]: ...
+    def preview_replacements(
+        self, channels: Sequence[Channel], bindings: Sequence[Binding] = ()
+    ) -> ReplacementPreview: ...
     def channel(self, name: str) -> ChannelState: ...
     def channels(self, name: str | None = None) -> list[ChannelState]: ...
     def bindings(self) -> dict[str, dict[str, Any]]: ...

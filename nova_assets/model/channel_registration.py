@@ -5,11 +5,49 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nova_assets.errors import DefinitionConflict, DefinitionError
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import period_seconds_or_zero
+from nova_assets.model.schema import Field, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsByBase:
+    """Columns of a channel that change with its next base.
+
+    Args:
+        present: the columns until then.
+        next: the columns that the base brings.
+    """
+
+    present: Schema
+    next: Schema
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Names of columns that end with the base, also if a new column has the name."""
+        return tuple(f.name for f in self.present.fields if self.next.name_of_field(f) is None)
+
+    @property
+    def added(self) -> tuple[Field, ...]:
+        """New columns. They are null in earlier rows."""
+        return tuple(f for f in self.next.fields if self.present.name_of_field(f) is None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementPreview:
+    """What ``register`` with ``replace`` would do to channels with data.
+
+    Args:
+        refused: channel -> why its new definition would be refused.
+        by_base: channel -> its columns, if they would take effect with the next base.
+    """
+
+    refused: Mapping[str, DefinitionError]
+    by_base: Mapping[str, ColumnsByBase]
 
 
 def mutable_settings_after_register(

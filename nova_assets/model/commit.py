@@ -109,11 +109,15 @@ class RequireNoConsumers:
 class SetSchema:
     """Sets the new schema of a channel. Precondition: the schema is still the one to which the blocks were
     converted.
+
+    Args:
+        is_next: whether the channel's definition waited for a base with this schema. Precondition: it still does.
     """
 
     channel: str
     expected: Schema | None
     to: Schema
+    is_next: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,7 @@ def redeclare_schema(
     head: int,
     merge_model_columns: Collection[str] = (),
     registered_renames: Mapping[str, str] = NO_RENAMES,
+    next_step: str = "",
 ) -> Schema:
     """Schema of a channel with data, under a new declaration.
 
@@ -129,6 +130,7 @@ def redeclare_schema(
         merge_model_columns: columns by which the newest block is merged. The block is read by that model
             (R18), so these columns keep their names until a base brings another model.
         registered_renames: renames of the registered definition.
+        next_step: next step of the error; by default, to declare the columns elsewhere.
 
     Raises:
         DefinitionError: with every column that cannot be converted to its declaration.
@@ -177,7 +179,8 @@ def redeclare_schema(
         raise DefinitionError.of(
             problems,
             f"channel {channel!r}",
-            next="keep these columns, or declare the new ones in a channel or dataset with another name; then: "
+            next=next_step
+            or "keep these columns, or declare the new ones in a channel or dataset with another name; then: "
             f"nova remove channel {channel}",
         )
     return Schema((*fields, *kept_fields))

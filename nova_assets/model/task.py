@@ -51,6 +51,7 @@ class Context:
         pins: channel -> the head that this execution reads.
         channels: port -> the channel that the binding gives to this port.
         schemas: channel -> its columns, as this execution reads them; None if no block has given it columns yet.
+        next_schemas: channel -> the columns that its next base has to bring, because its definition changed them.
         is_backfill: whether a maintained dataset has to be computed as a whole, because a backfill requests it.
         frame: function that converts data to a frame with a given schema. The data may have any form that
             ``store.insert`` accepts, such as rows or an Arrow table.
@@ -83,6 +84,7 @@ class Context:
     pins: Mapping[str, int] = field(default_factory=dict)
     channels: Mapping[str, Channel] = field(default_factory=dict)
     schemas: Mapping[str, Schema | None] = field(default_factory=dict)
+    next_schemas: Mapping[str, Schema] = field(default_factory=dict)
     is_backfill: bool = False
     frame: Callable[[Any, Schema], Any] = lambda data, schema: data
     query: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] = lambda sql, values, frames: None

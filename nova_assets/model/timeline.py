@@ -219,6 +219,8 @@ class History:
             such a block.
         base_floors: for an excerpt: partition -> sequence number of a base, below which the partition is left out.
         schema_at_first_version: for an excerpt: the schema at ``first_answerable_version``; None if not needed.
+        next_schema: columns that take effect with the next base of the whole channel, because the definition changed
+            them; None if it did not.
     """
 
     __repr__ = short_repr
@@ -234,6 +236,7 @@ class History:
     last_merge: MergeModel | None = None
     base_floors: Mapping[str, int] = field(default_factory=dict, hash=False)
     schema_at_first_version: Schema | None = None
+    next_schema: Schema | None = None
 
     def for_partitions(self, partitions: Collection[str]) -> History:
         """History restricted to some partitions."""

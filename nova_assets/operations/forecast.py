@@ -16,7 +16,7 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.reads import PrivatePortRead, Snapshot
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import LastExecution
-from nova_assets.plan.run import reason_for_base
+from nova_assets.plan.required_base import reason_for_base
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.cost_corrections import CostCorrections
@@ -174,9 +174,13 @@ class _Forecast:
             has_stored_rows=self._has_stored_rows,
             reason_to_distrust=lambda: self._reason_to_distrust(head),
             may_replace=lambda: (
-                may_replace_output(self.catalog, self.binding, self.step.task, port, self.run_plan.partition)
-                and (
-                    self.is_partition or not any(has_dropped_partitions(self.catalog, i.channel) for i in self.datasets)
+                any(o.kind == "base" for o in self.step.outputs)
+                or (
+                    may_replace_output(self.catalog, self.binding, self.step.task, port, self.run_plan.partition)
+                    and (
+                        self.is_partition
+                        or not any(has_dropped_partitions(self.catalog, i.channel) for i in self.datasets)
+                    )
                 )
             ),
             estimate=lambda: self._estimate(plan),

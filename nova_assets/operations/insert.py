@@ -29,7 +29,7 @@ from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.timeline import History
 from nova_assets.operations.lost_numbers import check_number_not_lost
 from nova_assets.plan import modes
-from nova_assets.plan.run import check_merge_model_accepts
+from nova_assets.plan.required_base import check_merge_model_accepts
 
 log = get_logger("nova_assets.insert")
 

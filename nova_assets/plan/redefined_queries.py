@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_WITHOUT_EFFECT = frozenset({"file", "freshness"})
-"""Parts of a query's definition on which its rows do not depend."""
+_WITHOUT_EFFECT = frozenset({"file", "freshness", "frozen"})
+"""Parts of a query's definition on which its rows do not depend, or which its meaning contains."""
 
 
 def channels_of_other_queries(registered: Mapping[str, Any], declared: Mapping[str, Any]) -> list[str]:
@@ -29,6 +29,14 @@ def channels_of_other_queries(registered: Mapping[str, Any], declared: Mapping[s
 def maintained_channels(definition: Mapping[str, Any]) -> list[str]:
     """Output channels of a binding that a query without partitions maintains from the changes of its inputs."""
     return [c for c, query in _computed_channels(definition).items() if query.get("refresh") == "incremental"]
+
+
+def recomputable_channels(definition: Mapping[str, Any]) -> list[str]:
+    """Output channels of a binding all of whose rows its next execution can make again, in other columns.
+
+    Frozen rows are never made again.
+    """
+    return [c for c, query in _computed_channels(definition).items() if not query.get("frozen")]
 
 
 def _computed_channels(definition: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

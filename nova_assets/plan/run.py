@@ -11,22 +11,23 @@ from datetime import datetime
 from functools import cache, partial
 from typing import NamedTuple
 
-from nova_assets.errors import BlockCollected, ModelChanged
+from nova_assets.errors import BlockCollected
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.data_check import Check
-from nova_assets.model.edge import Consumes
+from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.execution import Pin
-from nova_assets.model.merge import Append, Multiset
+from nova_assets.model.merge import Append
 from nova_assets.model.partition_rule import FewRows, InputState, narrowest_scope_containing
 from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
 from nova_assets.model.reads import Change, PrivatePortRead, Read, Snapshot, StagedBlockPlaceholder
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
+from nova_assets.plan.required_base import check_merge_model_accepts
 from nova_assets.plan.run_plan import Handover, Input, Output, PlannedCheck, RunPlan, Step
 
 
@@ -199,11 +200,21 @@ def _plan_step(
     handover = _choose_handover(binding, task)
     outputs = tuple(
         Output(
-            e.port, _channel_name(binding, e.port), e.kind, "stage" if binding.channel(e.port) else handover, e.options
+            e.port,
+            _channel_name(binding, e.port),
+            _output_kind(binding, task, e, task_histories),
+            "stage" if binding.channel(e.port) else handover,
+            e.options,
         )
         for e in task.produces
     )
     return Step(task.name, binding.workflowette.upstream(task), inputs, outputs, task.skip_if_no_new)
+
+
+def _output_kind(binding: Binding, task: Task, edge: Produces, task_histories: _TaskHistories) -> Kind:
+    """Kind of the block that a task stages. A maintained result that gets other columns is always a base."""
+    history = task_histories.history_by_channel.get(_channel_name(binding, edge.port) or "")
+    return "base" if task.can_replace and history is not None and history.next_schema is not None else edge.kind
 
 
 def _check_merge_models(step: Step, histories: Mapping[str, History], ports_without_new_data: frozenset[str]) -> None:
@@ -267,7 +278,11 @@ def _plan_input(
         return Input(edge.name, edge.port, edge.mode, None, {edge.mode: PrivatePortRead(edge.port)})
     history, pin = task_histories.for_input(channel.name, edge.name), pins[channel.name]
     read_modes = {"changes": ("all", "new", "old"), "matching": ("all",)}.get(edge.mode, (edge.mode,))
-    staged = None if edge.port in ports_without_new_data else _staged_by_other_task(binding, reading_task, edge.port)
+    staged = (
+        None
+        if edge.port in ports_without_new_data
+        else _staged_by_other_task(binding, reading_task, edge.port, task_histories)
+    )
     reason = "" if edge.has_cursor else _reason_without_change(history, pin)
     if reason:
         pin = replace(pin, cursor=0, has_run=False)
@@ -308,15 +323,18 @@ def _plan_read(mode: str, history: History, pin: Pin, staged: StagedBlockPlaceho
     return read if staged is None else modes.with_staged_block(read, staged, history, since)
 
 
-def _staged_by_other_task(binding: Binding, reading_task: str | None, port: str) -> StagedBlockPlaceholder | None:
+def _staged_by_other_task(
+    binding: Binding, reading_task: str | None, port: str, task_histories: _TaskHistories
+) -> StagedBlockPlaceholder | None:
     writer = binding.workflowette.writer(port)
     if writer is None or writer.name == reading_task:
         return None
     edge = next(e for e in writer.produces if e.port == port)
     channel = binding.channel(port)
     own_merge = None if channel is None else edge.options.own_merge(channel.merge)
+    kind = _output_kind(binding, writer, edge, task_histories)
     return StagedBlockPlaceholder(
-        port, edge.kind, own_merge, None if channel is None or own_merge is None else channel.merge
+        port, kind, own_merge, None if channel is None or own_merge is None else channel.merge
     )
 
 
@@ -348,45 +366,3 @@ def _required_heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[RequireH
     }
     required_channels = read_and_written | {c.name for c in binding.base_writes}
     return tuple(RequireHead(c, pins[c].head, pins[c].partition) for c in sorted(required_channels))
-
-
-def has_new_merge_model(history: History) -> bool:
-    """Whether the merge model of a channel has changed since its newest block (R18)."""
-    return history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json()
-
-
-def reason_for_base(history: History, *, is_computed_per_partition: bool) -> str:
-    """Why the next block has to be a base (R18); empty if a delta is accepted, too.
-
-    Args:
-        history: the scope in which an execution writes.
-        is_computed_per_partition: whether the first block of each partition is a base, so that a partition without rows
-            exists, too.
-    """
-    is_other_model = has_new_merge_model(history)
-    if is_computed_per_partition and not is_other_model:
-        newest_blocks = [b for b in history.blocks if b.hi == history.blocks[-1].hi]
-        if not newest_blocks or any(b.origin == "drop" for b in newest_blocks):
-            return f"partition {history.scope} does not exist"
-        is_other_model = any(b.model_of_channel.as_json() != history.merge.as_json() for b in newest_blocks)
-    return f"the merge model of channel {history.channel} has changed" if is_other_model else ""
-
-
-def check_merge_model_accepts(history: History, kind: Kind) -> None:
-    """Check that a channel accepts a block. After a change of its merge model, a base of the whole channel must come
-    first (R18). A base of one partition is enough for a ``Multiset``, because any rows are a multiset.
-
-    Raises:
-        ModelChanged: no base was committed since the change.
-    """
-    if kind == "base" and not history.scope:
-        return
-    takes_any_rows = isinstance(history.last_merge, Append) and isinstance(history.merge, Multiset)
-    if has_new_merge_model(history) and not (kind == "base" and takes_any_rows):
-        raise ModelChanged(
-            f"the merge model of channel {history.channel!r} was changed after version {history.head}",
-            found="a delta" if not history.scope else f"a block for {history.scope} alone",
-            expected="a base of the whole channel, with which the new model takes effect (R18)",
-            next=f"nova restore {history.channel} --at {history.head}, which writes such a base of the same rows",
-            channel=history.channel,
-        )

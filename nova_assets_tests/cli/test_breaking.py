@@ -30,6 +30,8 @@ project = nova.Project([*made, *PYTHON])
 DAILY = "SELECT day, customer, SUM(price) AS total, COUNT(*) AS orders FROM orders GROUP BY day, customer\n"
 BEST = "-- owner: crm@example.org\nSELECT customer, MAX(total) AS most\nFROM daily\nGROUP BY customer\n"
 
+BOUND = '[nova.bind(nova.Workflowette("w", [count]), channels={"daily": made.channel("daily"), "counts": counts})]'
+
 NOT_ASKED = "Spark has not analysed the queries: nova inferred columns and types by its own rules\n"
 
 
@@ -75,6 +77,44 @@ def test_what_stored_rows_cannot_become_is_refused_as_by_init(deployed: Path, no
     assert "column id is bigint and cannot become int" in nova_process("init", "--replace").err
     [refused] = nova_process("check", "--no-spark", "--json").json["refused"].values()
     assert refused["code"] == "NOVA-DEFINITION"
+
+
+def test_a_renamed_column_of_rows_is_taken_with_a_base(deployed: Path, nova_process: Nova) -> None:
+    """What nova check and nova init say leads to the next step, and both say what it means for whom."""
+    (deployed / "shop.py").write_text(PROJECT.replace("PYTHON", BOUND))
+    assert nova_process("init", "--replace").code == 0
+    (deployed / "rows.json").write_text('{"day": "2024-01-01", "customer": "ann", "total": "1.50", "orders": 1}\n')
+    assert nova_process("insert", "daily", "rows.json").code == 0
+    (deployed / "orders.json").write_text('{"id": 1, "customer": "ann", "price": "1.50", "day": "2024-01-01"}\n')
+    assert nova_process("insert", "orders", "orders.json").code == 0
+    (deployed / "sql" / "daily.sql").write_text(DAILY.replace("AS total", "AS revenue"))
+    (deployed / "sql" / "best.sql").write_text(BEST.replace("MAX(total)", "MAX(revenue)"))
+    effect = (
+        "daily: total ends; revenue decimal(20,2) begins. The next execution computes all rows, and replaces the "
+        "stored rows by a base. Until then, the present columns hold.\n"
+        "  best computes its whole query once\n"
+        "  w reads the new columns\n"
+        "  store.read('daily', since=...) gets the difference in the new columns: rows from before lack the ended "
+        "columns, and have null in those that begin\n"
+    )
+    checked = nova_process("check", "--no-spark")
+    assert f"{effect}next: nova init --replace, then nova tick\n" in checked.out
+    by_base = {
+        "dropped": ["total"],
+        "added": [{"name": "revenue", "type": "decimal(20,2)"}],
+        "readers": ["best", "w"],
+    }
+    assert nova_process("check", "--no-spark", "--json").json["by_base"] == {"daily": by_base}
+    refused = nova_process("init")
+    assert refused.code == 1 and "nova init --replace" in refused.err
+    planned = nova_process("init", "--replace", "--dry-run")
+    assert planned.code == 0 and planned.out.endswith(effect)
+    replaced = nova_process("init", "--replace", "--json")
+    assert replaced.code == 0
+    assert [c["by_base"] for c in replaced.json["channels"] if c["name"] == "daily"] == [by_base]
+    assert '"total"' in nova_process("read", "daily", "--json").out
+    due = [(r["dataset"], r["why"]) for r in nova_process("tick", "--dry-run", "--json").json["run"]]
+    assert due == [("daily", "dirty")]
 
 
 def test_a_dropped_column_is_shown_where_it_is_named_and_whom_to_ask(deployed: Path, nova_process: Nova) -> None:
@@ -125,8 +165,7 @@ def test_partitions_that_are_cut_otherwise(deployed: Path, nova_process: Nova) -
 
 
 def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Path, nova_process: Nova) -> None:
-    bound = '[nova.bind(nova.Workflowette("w", [count]), channels={"daily": made.channel("daily"), "counts": counts})]'
-    (deployed / "shop.py").write_text(PROJECT.replace("PYTHON", bound))
+    (deployed / "shop.py").write_text(PROJECT.replace("PYTHON", BOUND))
     assert nova_process("init").code == 0, nova_process("init").err
     (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price)", "CAST(SUM(price) AS STRING)"))
     output = nova_process("check", "--no-spark")

@@ -95,11 +95,32 @@ def test_columns_that_stored_rows_cannot_have_are_refused_with_the_way_out(deplo
     store = deploy({"total": "SELECT CAST(SUM(revenue) AS int) AS revenue FROM day_sales"})
     [waiting] = store.next_tick().waits
     assert waiting.waits_for == "channel 'total': column revenue is bigint and cannot become int"
-    refused = store.catalog.refused_replacements(store.project.channels)
+    refused = store.catalog.preview_replacements(store.project.channels, store.project.bindings).refused
     assert set(refused) == {"copy", "total"}
+    assert refused["total"].next == (
+        "give a column that changes its type another name: a base then brings it (nova init --replace)"
+    )
+    refused = store.catalog.preview_replacements(store.project.channels).refused
     assert refused["total"].next == (
         "keep these columns, or declare the new ones in a channel or dataset with another name; then: "
         "nova remove channel total"
     )
     with pytest.raises(nova.DefinitionError, match="column revenue is bigint and cannot become int"):
         store.register(store.project, replace=True)
+
+
+@pytest.mark.core
+def test_a_renamed_column_takes_effect_with_the_next_base(deploy: Deploy) -> None:
+    deploy({})
+    renamed = {"total": "SELECT SUM(revenue) AS income FROM day_sales", "copy": "SELECT income FROM total"}
+    store = deploy(renamed)
+    assert sorted((w.dataset, w.waits_for) for w in store.next_tick().waits) == [
+        (name, f"nova init --replace: channel '{name}' is registered with another definition (different: schema)")
+        for name in ("copy", "total")
+    ]
+    store.register(store.project, replace=True)
+    assert revenue(store, "copy") == revenue(store, "total") == [8], "the present columns hold until the base"
+    assert run_until_done(store) == ["total", "copy"]
+    assert store.read("copy").to_arrow().to_pylist() == store.read("total").to_arrow().to_pylist() == [{"income": 8}]
+    assert revenue(store, "other") == [8]
+    assert run_until_done(deploy(renamed)) == []

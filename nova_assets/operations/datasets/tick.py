@@ -16,6 +16,7 @@ from nova_assets.errors import DefinitionConflict, ExecutionInProgress
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
+from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import PartitionState
@@ -109,17 +110,18 @@ class DatasetScheduler:
                     continue
                 channels = channels_of_other_queries(registered[binding.name], binding.as_json())
                 redefinitions.channels.update(channels)
-                if channels and (reason := self._reason_to_refuse(self.runtime.project_channels(binding))):
+                if channels and (reason := self._reason_to_refuse(binding)):
                     redefinitions.refused[binding.name] = reason
             self._redefinitions = redefinitions
         return self._redefinitions
 
-    def _reason_to_refuse(self, channels: Sequence[Channel]) -> str:
-        """What the execution of a binding with these channels waits for; empty if it can register them."""
+    def _reason_to_refuse(self, binding: Binding) -> str:
+        """What the execution of a binding waits for; empty if it can register its channels."""
+        channels = self.runtime.project_channels(binding)
         try:
             self.catalog.check_registration(channels)
         except DefinitionConflict as conflict:
-            refused = self.catalog.refused_replacements(channels)
+            refused = self.catalog.preview_replacements(channels, self.runtime.project.bindings).refused
             return next((e.what for e in refused.values()), f"nova init --replace: {conflict.what}")
         return ""
 

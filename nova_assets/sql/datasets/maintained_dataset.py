@@ -101,7 +101,8 @@ class MaintainedDataset(DatasetQuery):
         return {name.lower(): parse_type(type_) for name, type_ in self.header.partition_column_types.items()}
 
     def as_json(self) -> dict[str, Any]:
-        return {**super().as_json(), "refresh": "incremental by partition" if self.partition_columns else "incremental"}
+        refresh = "incremental by partition" if self.partition_columns else "incremental"
+        return {**super().as_json(), "refresh": refresh} | ({"frozen": self.frozen_where} if self.frozen else {})
 
     def make_task_function(self, *, prefers_changes: bool, readers: int) -> IncrementalQuery:
         """The function of the task. The arguments are those of ``IncrementalQuery``."""

@@ -33,11 +33,7 @@ from nova_assets.sql.incremental.result_channel import (
     key_error,
     reason_without_operators,
 )
-from nova_assets.sql.incremental.result_record import (
-    HiddenColumns,
-    ResultRecord,
-    find_hidden_columns,
-)
+from nova_assets.sql.incremental.result_record import HiddenColumns, ResultRecord, find_hidden_columns
 from nova_assets.sql.query.spark_query import INNER_QUERY_ALIAS
 
 
@@ -83,7 +79,8 @@ class MaintenanceRun:
             self.ctx.log.warning("the whole query is computed: %s", choice.reason)
             output = self._output(choice)
         self.ctx.log.info("strategy %r: %s", choice.strategy, choice.reason)
-        if choice.strategy == "comparison" and self._has_dropped_partitions():
+        is_whole = choice.strategy == "comparison" or (choice.strategy == "replacement" and not self._is_partition)
+        if is_whole and self._has_dropped_partitions():
             self.ctx.log.warning("rows of %s that came from dropped partitions are deleted (R19)", self.target.name)
         self.ctx.report["maintenance"] = choice.as_json() | self._corrections.as_json() | self._frozen_report(choice)
         until = "" if self._frozen_condition is None else self._frozen_condition.until.isoformat()
@@ -125,7 +122,8 @@ class MaintenanceRun:
             return FROZEN_PARTITION
 
         def may_replace() -> bool:  # the result keeps rows that came from dropped partitions (R19)
-            return ctx.may_replace(port) and (self._is_partition or not self._has_dropped_partitions())
+            keeps_rows = not self._is_partition and target.name not in ctx.next_schemas
+            return ctx.may_replace(port) and not (keeps_rows and self._has_dropped_partitions())
 
         state = ResultState(
             channel=target.name,
@@ -304,8 +302,9 @@ class MaintenanceRun:
     @property
     def _stored_schema(self) -> Schema:
         """Columns of the channel after this execution."""
-        head = self.ctx.pins.get(self.target.name, 0)
-        return schema_after_delta(self.ctx.schemas.get(self.target.name), self.schema, head)
+        name, ctx = self.target.name, self.ctx
+        present = ctx.next_schemas.get(name) or ctx.schemas.get(name)
+        return schema_after_delta(present, self.schema, ctx.pins.get(name, 0))
 
     def _find_target(self) -> Channel:
         query, channels = self.query, self.ctx.channels
