@@ -65,7 +65,10 @@ def read_valid_records(file: InputFile, schema: Schema, drop_undeclared: bool = 
 _CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2", "xz")
 """Compressions of blocks that can be read: those that Spark writes."""
 
+_MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
+"""Length of the random mark that ends the header and each block of a file."""
+
 _CHECKSUM_BYTES = 4
 
 
@@ -83,10 +86,12 @@ def _read_records(file: InputFile, collector: RowCollector) -> ParsedRecords:
 
 @contextmanager
 def _open_records(file: InputFile) -> Iterator[Iterator[Any]]:
+    sync_mark, tail = b"", None
     try:
         with file.open() as stream:
-            tail = _StreamTail(stream)
+            tail = _StreamTail(stream, file.path.stat().st_size)
             blocks = fastavro.block_reader(cast(IO[bytes], tail))
+            sync_mark = tail.last_bytes[-_SYNC_BYTES:]
             _replace_logical_types(blocks.writer_schema)
             if blocks.codec not in _CODECS:
                 raise bad_record_error(
@@ -100,27 +105,53 @@ def _open_records(file: InputFile) -> Iterator[Iterator[Any]]:
     except (NovaError, MemoryError):
         raise
     except Exception as error:  # fastavro has no error class of its own, and each compression has another one
+        if isinstance(error, LookupError | TypeError | AttributeError) or not str(error):
+            found = "a block that ends within a record" if sync_mark else "a header without a valid schema"
+        else:
+            found = str(error)
+        if _is_complete(file, sync_mark, tail is not None and tail.ran_out):
+            raise _damaged_file_error(file, found) from error
         raise bad_record_error(
             file,
             "the file is not a complete Avro file",
-            found=str(error) or type(error).__name__,
+            found=found,
             expected="an Avro object container file",
             next="fetch the file again: it seems to be truncated, or has another format",
         ) from error
 
 
-class _StreamTail:
-    """Stream that remembers the last bytes that were read: the checksum of a block, and its end mark."""
+def _is_complete(file: InputFile, sync_mark: bytes, ran_out: bool) -> bool:
+    """Whether a file that cannot be read is complete: it ends with the mark of its header.
 
-    def __init__(self, stream: Any) -> None:
+    Args:
+        sync_mark: mark at the end of the header; empty if the header cannot be read.
+        ran_out: whether a read passed the end of the file.
+    """
+    content = file.path.read_bytes()
+    return content.startswith(_MAGIC) and (content.endswith(sync_mark) if sync_mark else not ran_out)
+
+
+class _StreamTail:
+    """Stream that remembers the last bytes that were read: the checksum of a block, and its end mark.
+
+    Args:
+        size: length of the stream in bytes. A damaged length of a block would otherwise need any amount of memory.
+    """
+
+    def __init__(self, stream: Any, size: int) -> None:
         self.stream = stream
+        self.size = size
         self.position = 0
         self.last_bytes = b""
+        self.ran_out = False
 
     def tell(self) -> int:
         return self.position
 
     def read(self, size: int) -> bytes:
+        self.ran_out |= size > self.size - self.position
+        if size < 0 or (self.ran_out and size > _SYNC_BYTES):
+            raise EOFError(f"{size} bytes at byte {self.position} of a file of {self.size} bytes")
         data: bytes = self.stream.read(size)
         self.position += len(data)
         self.last_bytes = (self.last_bytes + data)[-_CHECKSUM_BYTES - _SYNC_BYTES :]
@@ -138,17 +169,19 @@ def _records_of_block(file: InputFile, block: Any, last_bytes: bytes) -> Iterato
     """
     checksum = zlib.crc32(block.bytes_.getvalue()).to_bytes(_CHECKSUM_BYTES, "big") if block.codec == "snappy" else b""
     if not last_bytes.startswith(checksum):
-        raise _damaged_block_error(file, block, "bytes that do not match its checksum")
+        raise _damaged_file_error(file, f"a block at byte {block.offset} with bytes that do not match its checksum")
     yield from block
     if block.bytes_.read(1):
-        raise _damaged_block_error(file, block, f"more content than {block.num_records} records")
+        raise _damaged_file_error(
+            file, f"a block at byte {block.offset} with more content than {block.num_records} records"
+        )
 
 
-def _damaged_block_error(file: InputFile, block: Any, problem: str) -> BadRecord:
+def _damaged_file_error(file: InputFile, found: str) -> BadRecord:
     return bad_record_error(
         file,
         "the Avro file is damaged",
-        found=f"a block at byte {block.offset} with {problem}",
+        found=found,
         expected="blocks as their writer wrote them",
         next="fetch the file again, or let its writer write it again",
     )

@@ -140,7 +140,9 @@ def to_deletion_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def unencoded_type(type_: pa.DataType) -> pa.DataType:
-    """Type with dictionaries and views replaced by their plain types, at all levels."""
+    """Type with dictionaries, views and JSON replaced by their plain types, at all levels."""
+    if isinstance(type_, pa.BaseExtensionType) and type_.extension_name == "arrow.json":
+        return unencoded_type(type_.storage_type)
     if _is.is_dictionary(type_):
         return unencoded_type(type_.value_type)
     if _is.is_string_view(type_):
@@ -165,7 +167,7 @@ def _unencoded_field(field: pa.Field) -> pa.Field:
 
 
 def to_unencoded_column(column: pa.ChunkedArray, column_name: str) -> pa.ChunkedArray:
-    """Column with dictionaries and views decoded.
+    """Column with dictionaries and views decoded, and JSON as text.
 
     Raises:
         SchemaMismatch: Arrow cannot decode the values.

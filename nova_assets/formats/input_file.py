@@ -143,8 +143,16 @@ def unreadable_file_error(file: InputFile, error: BaseException) -> NovaError:
         return bad_record_error(
             file, "this user may not read the file", found=str(error), next="grant read access; then: nova replay"
         )
+    if isinstance(error, EOFError) or "truncated" in str(error).lower():
+        cause = ": it is truncated"
+    else:
+        cause = ": it is damaged" if isinstance(error, OSError | zlib.error) else ""
     return bad_record_error(
-        file, "the file cannot be read to its end", found=str(error), next="fetch the file again", line=None
+        file,
+        f"the file cannot be read to its end{cause}",
+        found=str(error),
+        next="fetch the file again",
+        line=None,
     )
 
 
@@ -165,10 +173,12 @@ def preview_text(raw: bytes, max_characters: int = 80) -> str:
 
 @contextmanager
 def name_file_in_errors(file_name: str) -> Iterator[None]:
-    """Context for reading a file: errors name the file."""
+    """Context for reading a file: errors name the file, unless they do already."""
     try:
         yield
     except NovaError as error:
+        if error.what.startswith(file_name):
+            raise
         raise type(error)(
             f"{file_name}: {error.what}",
             found=error.found,

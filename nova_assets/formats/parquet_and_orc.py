@@ -49,11 +49,22 @@ def _read_parquet_table(file: InputFile, schema: Schema | None, path: Path) -> p
 
 
 def _read_orc_table(path: Path, max_bytes: int | None) -> pa.Table:
-    if max_bytes is None:
-        return _restore_local_times(orc.read_table(path))
     opened = orc.ORCFile(path)
-    stripes = (pa.Table.from_batches([opened.read_stripe(n)]) for n in range(opened.nstripes))
-    return _restore_local_times(_concat_within_limit(stripes, opened.schema, max_bytes))
+    if max_bytes is None:
+        table = opened.read()
+    else:
+        stripes = (pa.Table.from_batches([opened.read_stripe(n)]) for n in range(opened.nstripes))
+        table = _concat_within_limit(stripes, opened.schema, max_bytes)
+    _check_row_count(table, opened.nrows)
+    return _restore_local_times(table)
+
+
+def _check_row_count(table: pa.Table, row_count_of_footer: int) -> None:
+    """Raise ArrowInvalid unless a file has as many rows as its footer names, which Arrow's readers do not check."""
+    if table.num_rows != row_count_of_footer:
+        raise pa.ArrowInvalid(
+            f"corrupt: the footer names {row_count_of_footer} rows, and the file has {table.num_rows}"
+        )
 
 
 def _restore_local_times(table: pa.Table) -> pa.Table:
@@ -97,6 +108,10 @@ def call_columnar_reader(file: InputFile, read: Callable[[Any], Any], format_nam
         raise _columnar_file_error(file, format_name, error) from error
 
 
+_SIGNS_OF_DAMAGE = ("checksum", "corrupt", "thrift")
+"""Words in the errors of readers that no intact file causes."""
+
+
 def _columnar_file_error(file: InputFile, format_name: str, error: Exception) -> NovaError:
     """Error that tells a truncated file, a damaged one, and one that its reader does not support from each other."""
     found = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -118,6 +133,14 @@ def _columnar_file_error(file: InputFile, format_name: str, error: Exception) ->
         return bad_record_error(
             file, f"the {format_name} file has text that is not UTF-8", found=found, expected="text in UTF-8"
         )
+    if any(word in found for word in ("decrypt", "Decrypt", "encrypted")):
+        return bad_record_error(
+            file,
+            f"the {format_name} file is encrypted",
+            found=found,
+            expected="a file without encryption",
+            next="insert it as a Spark DataFrame whose session has the keys, or write it without encryption",
+        )
     if not _is_complete(file.path, format_name):
         return bad_record_error(
             file,
@@ -126,7 +149,7 @@ def _columnar_file_error(file: InputFile, format_name: str, error: Exception) ->
             expected=f"a {format_name} file with its footer",
             next="fetch the file again: it seems to be truncated, or has another format",
         )
-    if any(word in found.lower() for word in ("checksum", "corrupt")):
+    if any(sign in found.lower() for sign in _SIGNS_OF_DAMAGE):
         return bad_record_error(
             file,
             f"the {format_name} file is damaged",
@@ -144,10 +167,10 @@ def _columnar_file_error(file: InputFile, format_name: str, error: Exception) ->
         )
     return bad_record_error(
         file,
-        f"the {format_name} file is complete, but cannot be read",
+        f"the {format_name} file is complete, but cannot be read: it is damaged, or its reader does not support it",
         found=found,
         expected=f"a valid {format_name} file",
-        next="insert it as a Spark DataFrame if Spark can read it, or let its writer write it again",
+        next="fetch the file again, or insert it as a Spark DataFrame if Spark can read it",
     )
 
 

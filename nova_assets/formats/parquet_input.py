@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.declared_types import declared_types
-from nova_assets.formats.parquet_types import check_parquet_types
+from nova_assets.formats.parquet_types import check_parquet_footer, check_parquet_types
 from nova_assets.formats.python_values import map_entries, text_of_value
 from nova_assets.model.schema import DataType, Schema
 
@@ -33,10 +33,12 @@ class ParquetInput:
 
     Raises:
         SchemaMismatch: a column has a type that Arrow reads as the bytes or numbers that encode it.
+        BadRecord: the footer is damaged.
     """
 
     def __init__(self, source: Path | BinaryIO, schema: Schema | None, display_name: str) -> None:
         self._micros = _open(source, "us")
+        check_parquet_footer(self._micros.metadata, display_name)
         check_parquet_types(self._micros.metadata, display_name)
         self.schema: pa.Schema = self._micros.schema_arrow
         columns = (self._micros.schema.column(n) for n in range(len(self._micros.schema)))

@@ -1,4 +1,4 @@
-"""Check for Parquet types that Arrow reads as their encodings: bytes and numbers that mean something else."""
+"""Checks of Parquet footers: types that Arrow reads as their encodings, and damage that Arrow does not notice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from nova_assets.errors import SchemaMismatch
+from nova_assets.errors import BadRecord, SchemaMismatch
 
 _GROUP = re.compile(
     r"( *)(?:required|optional|repeated) group field_id=-?\d+ (.*?)(?: \((?:(Variant)\(\d+\)|List|Map)\))? {"
@@ -19,6 +19,37 @@ other access to the logical type of a group."""
 
 _ENCODED_TYPES = frozenset({"GEOMETRY", "GEOGRAPHY", "INTERVAL"})
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+
+
+_REPETITION = re.compile(r" *(required|optional|repeated|}).*")
+"""Line of the text of a Parquet schema. Arrow reads a column without a valid repetition as required."""
+
+
+def check_parquet_footer(footer: pq.FileMetaData, file_name: str) -> None:
+    """Check that a footer agrees with itself, because nothing else tells a turned bit in it.
+
+    Args:
+        file_name: name of the file in errors.
+
+    Raises:
+        BadRecord: the footer is damaged. Arrow would read other rows, or fewer.
+    """
+    row_count = sum(footer.row_group(n).num_rows for n in range(footer.num_row_groups))
+    paths = [footer.schema.column(n).path for n in range(len(footer.schema))]
+    _, *lines = str(footer.schema).splitlines()
+    if row_count != footer.num_rows:
+        found = f"a footer with {footer.num_rows} rows, and {row_count} rows in its row groups"
+    elif not any("\n" in path for path in paths) and not all(map(_REPETITION.fullmatch, filter(None, lines))):
+        found = "a footer with a column that is neither required, nor optional, nor repeated"
+    else:
+        return
+    raise BadRecord(
+        f"{file_name}: the Parquet file is damaged",
+        found=found,
+        expected="a footer as its writer wrote it",
+        next="fetch the file again, or let its writer write it again",
+        file=file_name,
+    )
 
 
 def check_parquet_types(footer: pq.FileMetaData, file_name: str) -> None:

@@ -25,10 +25,11 @@ def handle_job(job: Job) -> Outcome:
     """Run one read job. Returns the file's tables, or the error that prevented the read."""
     file = InputFile(Path(job["path"]), job["name"], job["largest"])
     try:
-        fields, tables = _run_operation(job, file)
-        for table in tables:
-            with name_file_in_errors(file.display_name):
+        with name_file_in_errors(file.display_name):
+            fields, tables = _run_operation(job, file)
+            for table in tables:
                 validate_table(table)
+        for table in tables:
             pa.ipc.new_stream(pa.BufferOutputStream(), table.schema).close()  # rejects types nested too deeply
         return fields, tables
     except NovaError as error:

@@ -56,18 +56,24 @@ def check_values(table: pa.Table, first_row_number: int = 1) -> None:
 
 
 def validate_table(table: pa.Table) -> None:
-    """Validate a table of external origin completely. An error about text names column, row and value.
+    """Validate a table of external origin completely. An error names the column, and for text also row and value.
 
     Raises:
-        SchemaMismatch: text is not UTF-8.
-        ArrowInvalid: the table is damaged.
+        SchemaMismatch: text is not UTF-8, or a value does not have the type of its column.
     """
-    try:
-        table.validate(full=True)
-    except pa.ArrowInvalid as error:
-        if "UTF8" in str(error):
-            check_values(table)
-        raise
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            if "UTF8" in str(error):
+                check_values(table)
+            raise SchemaMismatch(
+                f"column {name!r} has values that are not of its type",
+                found=f"{error} ({column.type})",
+                expected="values that the type of the column represents",
+                next="create the data again: they are damaged, or their writer is wrong",
+                column=name,
+            ) from error
 
 
 def check_python_values(table: pa.Table) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -226,7 +227,8 @@ def write_file(path: Path, rows: list[dict[str, Any]]) -> Path:
         writer.writeheader()
         writer.writerows(rows)
         content = text.getvalue().encode()
-        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+        compress = {".gz": gzip.compress, ".zstd": zstandard.ZstdCompressor().compress}.get(path.suffix, bytes)
+        path.write_bytes(compress(content))
     return path
 
 
@@ -235,7 +237,7 @@ def digest(path: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.csv", "a.csv.gz", "a.jsonl"])
+@pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.csv", "a.csv.gz", "a.csv.zstd", "a.jsonl"])
 def test_kept_files_are_copied_byte_for_byte(store: Store, tmp_path: Path, name: str) -> None:
     store.register(nova.Channel("t", merge=nova.Upsert(key="k"), schema="k bigint, s string"))
     files = [

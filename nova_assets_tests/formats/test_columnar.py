@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import struct
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -178,3 +181,72 @@ def test_a_map_that_arrow_does_not_read_is_not_called_truncated(tmp_path: Path) 
     (tmp_path / "m.parquet").write_bytes(content)
     with pytest.raises(nova.BadRecord, match=r"(?s)the Parquet file is complete, but cannot.*Map keys.*DataFrame"):
         inserted(tmp_path, tmp_path / "m.parquet", "m map<string,int>")
+
+
+def test_rows_that_only_one_part_of_a_footer_counts_are_not_left_out(tmp_path: Path) -> None:
+    """A turned bit in a count of ORC's stripe, or of Parquet's row group, hides rows from Arrow, without an error."""
+    table = pa.table({"k": [7, 8, 9]})
+    orc.write_table(table, tmp_path / "whole.orc")
+    pq.write_table(table, tmp_path / "whole.parquet", compression="none", write_statistics=False)
+    hidden = 0
+    for suffix, count in ((".orc", b"\x28\x03"), (".parquet", b"\x16\x06")):
+        content = (tmp_path / f"whole{suffix}").read_bytes()
+        places = [n for n in range(len(content)) if content.startswith(count, n)]
+        assert places
+        for place in places:
+            path = tmp_path / f"{place}{suffix}"
+            path.write_bytes(content[: place + 1] + bytes([count[1] ^ 2]) + content[place + 2 :])
+            rows = orc.read_table(path) if suffix == ".orc" else pq.ParquetFile(path).read()
+            hidden += rows.num_rows < 3
+            if rows.num_rows < 3:
+                with pytest.raises(nova.BadRecord, match=f"{path.name}: the (ORC|Parquet) file is damaged"):
+                    convert_insert_data(path, None)
+    assert hidden == 2
+
+
+def test_a_column_without_a_valid_repetition_is_not_read_as_other_values(tmp_path: Path) -> None:
+    """Arrow reads such a column as required, so it takes the marks of nulls for values."""
+    path = tmp_path / "t.parquet"
+    duckdb.sql(f"COPY (SELECT 7 AS v UNION ALL SELECT NULL) TO '{path}' (FORMAT parquet)")
+    content = path.read_bytes()
+    assert content.count(b"\x25\x02\x18\x01v") == 1
+    path.write_bytes(content.replace(b"\x25\x02\x18\x01v", b"\x25\x42\x18\x01v"))
+    assert pq.ParquetFile(path).read().to_pylist() != [{"v": 7}, {"v": None}]
+    with pytest.raises(nova.BadRecord, match=r"(?s)t.parquet: the Parquet file is damaged.*neither required"):
+        convert_insert_data(path, None)
+    pq.write_table(pa.table({"a\nb": [1]}), path)
+    assert convert_insert_data(path, None).to_pylist() == [{"a\nb": 1}]
+
+
+def test_an_encrypted_file_is_not_called_truncated(tmp_path: Path) -> None:
+    for plain_footer in (False, True):
+        keys = pl.ParquetEncryptionProperties(footer_key=b"0123456789012345", plaintext_footer=plain_footer)
+        pl.DataFrame({"n": [1, 2]}).write_parquet(tmp_path / "t.parquet", encryption=keys)
+        with pytest.raises(nova.BadRecord, match=r"(?s)t.parquet: the Parquet file is encrypted.*without encryption"):
+            convert_insert_data(tmp_path / "t.parquet", None)
+
+
+@pytest.mark.parametrize("declared", [None, "v string, l array<string>"])
+def test_json_of_parquet_is_text_as_in_spark(tmp_path: Path, declared: str | None) -> None:
+    path = tmp_path / "t.parquet"
+    duckdb.sql(f"COPY (SELECT '{{}}'::JSON AS v, ['[1]'::JSON, NULL] AS l) TO '{path}' (FORMAT parquet)")
+    schema = None if declared is None else parse_ddl(declared)
+    table = convert_insert_data(path, schema)
+    assert table.schema.field("v").type == pa.string()
+    assert table.to_pylist() == [{"v": "{}", "l": ["[1]", None]}]
+
+
+def test_a_decimal_beyond_its_type_is_refused_by_column(tmp_path: Path) -> None:
+    path = tmp_path / "d.parquet"
+    table = pa.table({"d": pa.array([Decimal("1.25"), Decimal("2.50")], pa.decimal128(4, 2))})
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
+    content = path.read_bytes()
+    assert content.count(b"\x00\xfa") == 1
+    path.write_bytes(content.replace(b"\x00\xfa", b"\x7f\xfa"))
+    rows = LargeParquetFiles([path], None, allow_widening=False)
+    for read in (
+        lambda: convert_insert_data(path, None),
+        lambda: [t for part in rows.split_into_parts() for t in read_part(part, None, False, rows.row_schema())],
+    ):
+        with pytest.raises(nova.SchemaMismatch, match=r"(?s)d.parquet: column 'd' has values that are not of its type"):
+            read()

@@ -28,6 +28,7 @@ from nova_assets.formats.input_file import InputFile, name_file_in_errors
 from nova_assets.formats.parquet_and_orc import call_columnar_reader
 from nova_assets.formats.parquet_input import ParquetInput
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
+from nova_assets.formats.value_checks import validate_table
 from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema
 from nova_assets.model.value_conversion import TYPED
 from nova_assets.nova_error import NovaError
@@ -144,6 +145,7 @@ def read_part(part: ParquetPart, schema: Schema | None, allow_widening: bool, ro
     row_number = part.first_row_number
     for table in _read_batches(part, schema):
         with name_file_in_errors(str(part.path)):
+            validate_table(table)
             yield fit_to_schema(
                 convert_user_table(table, schema, TYPED, allow_widening=allow_widening, first_row_number=row_number),
                 row_schema,

@@ -45,7 +45,7 @@ _REPAIR = (
     "nova restore to a version that does not need the file, or by running its writer again"
 )
 _BLOCK_FILE_PATH = re.compile(
-    r"blocks/[A-Za-z0-9_-]+/[^/\s'\"\\)]+?\.(?:parquet|orc|avro|csv|json|jsonl|ndjson)(?:\.gz|\.zst)?"
+    r"blocks/[A-Za-z0-9_-]+/[^/\s'\"\\)]+?\.(?:parquet|orc|avro|csv|json|jsonl|ndjson)(?:\.gz|\.zstd?)?"
 )
 _CORRUPT = re.compile(r"checksum verification failed|not a Parquet file|ParquetDecodingException|NOVA-FILE-ALTERED")
 _SPARK_FAILURE_TEXTS = ("CRC checksum verification failed", "could not verify", "FAILED_READ_FILE", "NOVA-FILE-ALTERED")

@@ -27,6 +27,7 @@ from nova_assets.engine.storage.parquet_writer import digest_bytes, extract_foot
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import PartitionError, SchemaMismatch
 from nova_assets.formats import schema_fit
+from nova_assets.formats.input_file import COMPRESSIONS
 from nova_assets.formats.parquet_input import ParquetInput
 from nova_assets.formats.python_values import text_of_value
 from nova_assets.formats.table_writers import SUFFIX_BY_FORMAT, UnsupportedColumn, write_table
@@ -36,8 +37,6 @@ from nova_assets.nova_error import NovaError
 
 MAX_FILE_BYTES = 64 * 2**20
 """Approximate size in memory of the rows of one file. Such files are read as a whole."""
-
-_SUFFIXES = (".gz", ".zst")
 
 
 def convert_files(written_files: Sequence[WrittenFile], target: BlockTarget, format_: str) -> list[WrittenFile]:
@@ -110,8 +109,8 @@ def keep_files(table: pa.Table, kept_files: Sequence[tuple[str, int]], target: B
         if format_ == "parquet":
             _check_readable_by_spark(path, target)
         _check_same_rows(path, format_, rows, target)
-        suffixes = "".join(s for s in path.suffixes[-2:] if s.lower() in (*SUFFIX_BY_FORMAT.values(), *_SUFFIXES))
-        suffix = suffixes if suffixes and suffixes.lower() not in _SUFFIXES else path.suffix
+        suffixes = "".join(s for s in path.suffixes[-2:] if s.lower() in (*SUFFIX_BY_FORMAT.values(), *COMPRESSIONS))
+        suffix = suffixes if suffixes and suffixes.lower() not in COMPRESSIONS else path.suffix
         name = f"kept-{uuid.uuid4().hex[:12]}-{target.block_id}{suffix.lower()}"
         parquet_files.append(written)
         kept.append(_store_file(path, name, rows, written, target))
@@ -202,7 +201,8 @@ def _check_readable_by_spark(path: Path, target: BlockTarget) -> None:
         if field.name in target.file_schema:
             declared = target.file_schema.field(field.name).type
             text = str(field.type)
-            if str(spark_type(field.type, field.name)) != str(declared) or "uint" in text or "[ns" in text:
+            is_encoded = any(mark in text for mark in ("uint", "[ns", "extension<"))
+            if is_encoded or str(spark_type(field.type, field.name)) != str(declared):
                 raise _cannot_keep_error(path, target, f"column {field.name!r} as {text}, not {declared}", field.name)
 
 
