@@ -31,7 +31,7 @@ from nova_assets.model.partitions import is_in_scope, partition_name, partition_
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Read, Snapshot, SnapshotAsInserts, SnapshotDiff
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
-from nova_assets.model.table_files import TableFile, TableFileLayout
+from nova_assets.model.table_files import ExistingTableFile, TableFile, TableFileLayout
 from nova_assets.model.table_store import TableStore
 from nova_assets.model.warehouse_contents import UnfinishedUpload
 from nova_assets_tests.stub_merge import (
@@ -350,7 +350,9 @@ class StubEngine:
         values = {c: v for c, v in partition_values(scope).items()}
         return [{**values, **r} for r in frame]
 
-    def read_table_folder(self, folder: Path, channel: Channel, layout: TableFileLayout) -> list[Row]:
+    def read_table_folder(
+        self, folder: str, files: Sequence[ExistingTableFile], channel: Channel, layout: TableFileLayout
+    ) -> list[Row]:
         raise NotImplementedError("rows are given to this engine, never files")
 
     def table_store(self) -> TableStore:

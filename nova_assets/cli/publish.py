@@ -16,14 +16,22 @@ from nova_assets.model.published_version import PublicationPreview, PublishedVer
 @click.command(cls=NovaCommand)
 @click.argument("channel")
 @click.option("--take-over", is_flag=True, help="Replace an existing folder that does not belong to this channel.")
+@click.option(
+    "--take-over-from",
+    metavar="ADDRESS",
+    help="Import a folder in S3 or HDFS into the empty channel first, and keep the form of its files.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be published. Change nothing.")
 @click.pass_obj
-def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool) -> CommandResult:
+def publish(
+    deployment: Deployment, channel: str, take_over: bool, take_over_from: str | None, dry_run: bool
+) -> CommandResult:
     """Publish the head of CHANNEL in the tables of its publish=, each atomically. Data is not copied.
 
     With --take-over, a folder that other tools already read becomes such a table. If the channel is empty, it first
     imports the files of the folder, so that readers find the same rows as before. The old folder is kept under another
-    name.
+    name. A folder in S3 or HDFS cannot be replaced in one step. With --take-over-from, the channel takes over its rows
+    and the form of its files in a table at another address. The old folder stays as it is, for its readers.
 
     \b
     JSON: {"channel", "editions": [{"table", "edition", "state", "seq", "rows", "bytes", "files", "shown_at",
@@ -47,7 +55,7 @@ def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool
         data: dict[str, Any] = {"dry_run": True, "channel": channel, "tables": tables}
         return CommandResult(data, lambda console: _show_publishable_tables(console, publishable_tables))
     with deployment.open() as store:
-        published_versions = store.publish(channel, take_over=take_over)
+        published_versions = store.publish(channel, take_over=take_over, take_over_from=take_over_from)
     data = {"channel": channel, "editions": [_published_version_json(e) for e in published_versions]}
     return CommandResult(
         data,

@@ -43,14 +43,12 @@ from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_source import DatabaseRead
-from nova_assets.model.external_files import ExternalFileInfo
-from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
 from nova_assets.model.resources import NO_PARALLELISM, Parallelism
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
-from nova_assets.model.table_files import TableFile, TableFileLayout
+from nova_assets.model.table_files import ExistingTableFile, TableFile, TableFileLayout
 from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
 from nova_assets.settings import THROTTLE_BUDGET
 from nova_assets.suggestions import did_you_mean
@@ -308,10 +306,15 @@ class SparkEngine:
         is_empty = isinstance(data, Sequence) and not data
         return self._to_frame(to_arrow_schema(schema).empty_table() if is_empty else self.convert_input(data, schema))
 
-    def read_table_folder(self, folder: Path, channel: Channel, layout: TableFileLayout) -> Any:
+    def read_table_folder(
+        self, folder: str, files: Sequence[ExistingTableFile], channel: Channel, layout: TableFileLayout
+    ) -> Any:
+        from nova_assets.engine.inputs.remote_folder import fits_in_memory, read_remote_files
         from nova_assets.engine.read.table_folder import read_table_folder
 
-        return read_table_folder(self.session, folder, channel, layout)
+        if "://" in folder and fits_in_memory(files):
+            return read_remote_files(files, channel)
+        return read_table_folder(self.session, folder, files, channel, layout)
 
     def write_table_files(
         self, read: Snapshot, folder: str, layout: TableFileLayout, *, rows: int, file_count: int, target_bytes: int
@@ -350,21 +353,15 @@ class SparkEngine:
         self.warehouse.delete_block_folder(folder)
         return files
 
-    def list_external_files(self, location: str) -> list[ExternalFileInfo]:
-        return external_files.list_files(location)
+    list_external_files = staticmethod(external_files.list_files)
 
-    def describe_external_files(
-        self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
-    ) -> ExternalFilesContent:
-        return external_files.describe_files(channel, partition, files)
-
+    describe_external_files = staticmethod(external_files.describe_files)
     read_external_schema = staticmethod(external_files.read_file_schema)
 
     def read_database(self, read: DatabaseRead) -> Any:
         return read_database_rows(self.session, read)
 
-    def table_store(self) -> AddressedObjects:
-        return AddressedObjects()
+    table_store = staticmethod(AddressedObjects)
 
     def delete_files(self, paths: Iterable[str]) -> None:
         self.warehouse.delete_files(paths)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
@@ -16,7 +15,7 @@ from nova_assets.model.external_table import ExternalFilesContent, ExternalForma
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.resources import NO_PARALLELISM, Parallelism
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.table_files import TableFile, TableFileLayout
+from nova_assets.model.table_files import ExistingTableFile, TableFile, TableFileLayout
 from nova_assets.model.table_store import TableStore
 from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
 
@@ -276,14 +275,17 @@ class Engine(Protocol):
             schema: columns of the frame; None if ``data`` is a frame of this engine.
         """
 
-    def read_table_folder(self, folder: Path, channel: Channel, layout: TableFileLayout) -> Frame:
+    def read_table_folder(
+        self, folder: str, files: Sequence[ExistingTableFile], channel: Channel, layout: TableFileLayout
+    ) -> Frame:
         """Content of a folder that other tools have filled, with its own columns.
 
         Partition columns may be in the folder names, as in Hive. This lists the folder, which no read of a channel does
         (R16).
 
         Args:
-            folder: the folder.
+            folder: path or address of the folder.
+            files: its data files.
             channel: channel that takes the folder over. For a format other than Parquet, it has a schema.
             layout: layout of the files.
 

@@ -33,7 +33,8 @@ class HiveTable:
         path: the folder, relative to the project's root. The folder must not exist yet, or an earlier publication must
             have created it. ``nova publish --take-over`` replaces a folder that other tools have filled. In an object
             store, the address of the folder: ``s3://BUCKET/PATH`` or ``hdfs://NAMENODE:PORT/PATH``. Such a folder has a
-            manifest for each partition in place of links.
+            manifest for each partition in place of links. ``nova publish --take-over-from`` takes over a folder there,
+            at another address.
         every: minimum time between two published versions under Dagster, such as ``"1m"``.
         metastore: address of a Hive metastore that also shows the table, such as ``thrift://metastore:9083``. Requires
             ``nova-assets[hive]``.

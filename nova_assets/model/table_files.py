@@ -91,3 +91,18 @@ class TableFile:
 
     name: str
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingTableFile:
+    """A data file of a folder that other tools have filled.
+
+    Args:
+        address: path or address of the file.
+        bytes: size of the file.
+        folder_values: partition column -> its value in the names of the folders; None for null.
+    """
+
+    address: str
+    bytes: int
+    folder_values: Mapping[str, str | None]

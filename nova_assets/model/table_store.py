@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class TableStore(Protocol):
@@ -14,6 +14,9 @@ class TableStore(Protocol):
 
     def read(self, address: str) -> bytes | None:
         """Content of an object; None if it does not exist."""
+
+    def open(self, address: str) -> Any:
+        """Open an object for random access. Raises FileNotFoundError."""
 
     def write(self, address: str, data: bytes) -> None:
         """Write an object. In an object store, readers see the old content or the new content, and nothing between."""

@@ -7,9 +7,11 @@ that the files of the folder have.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,69 +22,102 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.table_files import FILE_SUFFIXES, TableFileLayout, TableFormat
 from nova_assets.publish.partition_paths import parse_hive_folder_name
 
+_FOOTERS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFiles:
+    """Data files of a folder on a disk or in a store.
+
+    Args:
+        address: the folder.
+        names: paths of the files, relative to the folder.
+        open: opens a file for random access, by its relative path.
+    """
+
+    address: str
+    names: tuple[str, ...]
+    open: Callable[[str], Any]
+
 
 @dataclass(frozen=True, slots=True)
 class ExistingFolder:
     """Contents of a folder in Hive layout.
 
     Args:
-        path: the folder.
-        files: paths of the data files, relative to the folder.
+        files: its data files.
         partition_columns: columns of the folder names, outermost first.
-        rows_by_partition: for Parquet: folder of each partition -> its rows. Empty for other formats.
+        footers: for Parquet: file -> its footer. Empty for other formats.
     """
 
-    path: Path
-    files: tuple[str, ...]
+    files: FolderFiles
     partition_columns: tuple[str, ...]
-    rows_by_partition: dict[str, int]
+    footers: Mapping[str, pq.FileMetaData]
+
+    @property
+    def address(self) -> str:
+        return self.files.address
 
     @property
     def partition_paths(self) -> frozenset[str]:
         """Folders of the partitions with files, relative to the folder."""
-        return frozenset(os.path.dirname(f) for f in self.files)
+        return frozenset(os.path.dirname(f) for f in self.files.names)
+
+    @property
+    def rows_by_partition(self) -> dict[str, int]:
+        """For Parquet: folder of each partition -> its rows. Empty for other formats."""
+        rows: dict[str, int] = {}
+        for name, footer in self.footers.items():
+            partition = os.path.dirname(name)
+            rows[partition] = rows.get(partition, 0) + footer.num_rows
+        return rows
 
 
-def data_files(folder: Path) -> list[str]:
-    """Files that readers take for data, relative to the folder. Names that begin with ``.`` or ``_`` are ignored."""
-    found = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
-    return sorted(str(p) for p in found if not any(name.startswith((".", "_")) for name in p.parts))
+def is_data_file(name: str) -> bool:
+    """Whether readers take a file for data, by its relative path. Names that begin with ``.`` or ``_`` are ignored."""
+    return not any(part.startswith((".", "_")) for part in Path(name).parts)
+
+
+def local_files(folder: Path) -> FolderFiles:
+    """Data files of a folder on a disk."""
+    found = (str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    names = tuple(sorted(name for name in found if is_data_file(name)))
+    return FolderFiles(str(folder), names, lambda name: (folder / name).open("rb"))
 
 
 def is_table(folder: Path, format: TableFormat) -> bool:
     """Whether a folder has files that its readers can read as a table: for Parquet, at least one Parquet file."""
+    names = local_files(folder).names
     if format != "parquet":
-        return bool(data_files(folder))
-    return any((folder / f).open("rb").read(4) == b"PAR1" for f in data_files(folder))
+        return bool(names)
+    return any((folder / f).open("rb").read(4) == b"PAR1" for f in names)
 
 
-def inspect_folder(folder: Path, format: TableFormat) -> ExistingFolder:
+def inspect_folder(files: FolderFiles, format: TableFormat) -> ExistingFolder:
     """Inspect a folder.
 
     Args:
-        folder: the folder.
+        files: its data files.
         format: format of its files.
 
     Raises:
         TableTaken: the folder is not in Hive layout.
         BadRecord: a file is no Parquet file.
     """
-    files = data_files(folder)
-    columns_of_files = {tuple(_partition_columns(folder, f)) for f in files}
+    columns_of_files = {tuple(_partition_columns(files.address, f)) for f in files.names}
     if len(columns_of_files) > 1:
         raise TableTaken(
-            f"{folder} cannot be taken over, because its files are in folders of different depth",
+            f"{files.address} cannot be taken over, because its files are in folders of different depth",
             found=" and ".join("/".join(f"{c}=…" for c in columns) or "no folder" for columns in columns_of_files),
             expected="the same partition columns for all files",
             next="move the other files out of the folder; nothing was changed",
-            path=str(folder),
+            path=files.address,
         )
-    rows_by_partition: dict[str, int] = {}
+    footers: dict[str, pq.FileMetaData] = {}
     if format == "parquet":
-        for f in files:
-            partition = os.path.dirname(f)
-            rows_by_partition[partition] = rows_by_partition.get(partition, 0) + _footer(folder / f).num_rows
-    return ExistingFolder(folder, tuple(files), next(iter(columns_of_files), ()), rows_by_partition)
+        with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "nova-footers") as pool:
+            footers = dict(zip(files.names, pool.map(lambda f: _footer(files, f), files.names), strict=True))
+    return ExistingFolder(files, next(iter(columns_of_files), ()), footers)
 
 
 def layout_of_folder(existing: ExistingFolder, format: TableFormat, schema: Schema) -> TableFileLayout:
@@ -97,25 +132,25 @@ def layout_of_folder(existing: ExistingFolder, format: TableFormat, schema: Sche
         NotSupported: the files have no common schema, or timestamps of two kinds.
         BadRecord: a file is no Parquet file.
     """
-    suffix = _common_suffix([os.path.basename(f) for f in existing.files]) or FILE_SUFFIXES[format]
+    suffix = _common_suffix([os.path.basename(f) for f in existing.files.names]) or FILE_SUFFIXES[format]
     columns = tuple(c for c in schema.names if c not in existing.partition_columns)
     if format == "csv":
-        header = _has_header(existing.path / existing.files[0], columns)
+        header = _has_header(existing.files, columns)
         return TableFileLayout(format, existing.partition_columns, columns, header=header, suffix=suffix)
     if format != "parquet":
         return TableFileLayout(format, existing.partition_columns, columns, suffix=suffix)
-    footers = [(f, _footer(existing.path / f)) for f in existing.files]
+    footers = list(existing.footers.items())
     fields: dict[str, pa.Field] = {}
     for name, footer in footers:
         for field in footer.schema.to_arrow_schema():
             known = fields.setdefault(field.name, field)
             if not known.type.equals(field.type):
                 raise NotSupported(
-                    f"{existing.path} cannot be taken over, because its files have different types",
+                    f"{existing.address} cannot be taken over, because its files have different types",
                     found=f"column {field.name!r} is {field.type} in {name}, and {known.type} in an earlier file",
                     expected="one type for each column",
                     next="rewrite these files first; nothing was changed",
-                    path=str(existing.path),
+                    path=existing.address,
                 )
     codecs = {f.row_group(0).column(0).compression for _, f in footers if f.num_row_groups and f.num_columns}
     stored = pa.schema(list(fields.values()))
@@ -124,7 +159,7 @@ def layout_of_folder(existing: ExistingFolder, format: TableFormat, schema: Sche
         tuple(c for c in existing.partition_columns if c not in fields),
         tuple(fields),
         encode_arrow_schema(stored),
-        _has_int96(existing.path, footers),
+        _has_int96(existing.address, footers),
         (codecs.pop() if len(codecs) == 1 else "ZSTD").lower().replace("uncompressed", "none"),
         suffix=suffix,
     )
@@ -136,20 +171,20 @@ def check_partition_columns(existing: ExistingFolder, dimensions: Sequence[str],
     Raises:
         TableTaken.
     """
-    if not existing.files or existing.partition_columns == tuple(dimensions):
+    if not existing.files.names or existing.partition_columns == tuple(dimensions):
         return
     raise TableTaken(
-        f"{existing.path} cannot be taken over by channel {channel!r}, because it is partitioned differently",
+        f"{existing.address} cannot be taken over by channel {channel!r}, because it is partitioned differently",
         found="/".join(f"{c}=…" for c in existing.partition_columns) or "no partition folders",
         expected="/".join(f"{c}=…" for c in dimensions) or "no partition folders",
         next=f"declare the channel with these partitions, in this order: {', '.join(existing.partition_columns)}"
         if existing.partition_columns
         else "declare the channel without partitions",
-        path=str(existing.path),
+        path=existing.address,
     )
 
 
-def _partition_columns(folder: Path, file: str) -> list[str]:
+def _partition_columns(folder: str, file: str) -> list[str]:
     names = Path(file).parent.parts
     parsed = [parse_hive_folder_name(name) for name in names]
     wrong = next((name for name, part in zip(names, parsed, strict=True) if part is None), None)
@@ -159,25 +194,26 @@ def _partition_columns(folder: Path, file: str) -> list[str]:
             found=wrong,
             expected="folders such as dt=2024-01-01/action=view",
             next="move that folder away; nothing was changed",
-            path=str(folder),
+            path=folder,
         )
     return [part[0] for part in parsed if part is not None]
 
 
-def _footer(path: Path) -> pq.FileMetaData:
+def _footer(files: FolderFiles, name: str) -> pq.FileMetaData:
     try:
-        return pq.read_metadata(path)
+        with files.open(name) as opened:
+            return pq.read_metadata(opened)
     except pa.ArrowInvalid as error:
         raise BadRecord(
-            f"{path.parent} cannot be read as Parquet",
-            found=f"{path.name}: {error}".split("\n")[0],
+            f"{files.address} cannot be read as Parquet",
+            found=f"{name}: {error}".split("\n")[0],
             expected="only Parquet files; files whose names begin with . or _ are ignored",
             next="move the other files out of the folder; nothing was changed",
-            path=str(path),
+            path=f"{files.address}/{name}",
         ) from error
 
 
-def _has_int96(folder: Path, footers: Sequence[tuple[str, pq.FileMetaData]]) -> bool:
+def _has_int96(folder: str, footers: Sequence[tuple[str, pq.FileMetaData]]) -> bool:
     """Whether the files store timestamps as INT96. Raises NotSupported if only some timestamps are."""
     kinds: set[bool] = set()
     for _, footer in footers:
@@ -190,7 +226,7 @@ def _has_int96(folder: Path, footers: Sequence[tuple[str, pq.FileMetaData]]) -> 
             f"{folder} cannot be taken over, because it stores some timestamps as INT96 and others not",
             expected="one kind of timestamp in all columns and files",
             next="rewrite these files first; nothing was changed",
-            path=str(folder),
+            path=folder,
         )
     return True in kinds
 
@@ -203,7 +239,7 @@ def _common_suffix(names: Sequence[str]) -> str:
     return common[min(starts) :] if starts else ""
 
 
-def _has_header(file: Path, columns: Sequence[str]) -> bool:
-    with file.open(encoding="utf-8", errors="replace") as stream:
-        first_line = stream.readline().rstrip("\r\n")
+def _has_header(files: FolderFiles, columns: Sequence[str]) -> bool:
+    with files.open(files.names[0]) as stream:
+        first_line = stream.readline().decode("utf-8", errors="replace").rstrip("\r\n")
     return [name.strip().strip('"').lower() for name in first_line.split(",")] == [c.lower() for c in columns]

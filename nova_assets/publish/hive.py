@@ -29,7 +29,13 @@ from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.table_files import FILE_SUFFIXES, TableFileLayout, TableFormat
 from nova_assets.publish.edition_folder import SUCCESS_FILE, write_converted_edition, write_linked_edition
 from nova_assets.publish.edition_parts import EditionPart, PartitionConverter, parts_from_json, parts_to_json
-from nova_assets.publish.existing_folder import check_partition_columns, inspect_folder, is_table, layout_of_folder
+from nova_assets.publish.existing_folder import (
+    check_partition_columns,
+    inspect_folder,
+    is_table,
+    layout_of_folder,
+    local_files,
+)
 
 _OWNER_FILE = ".nova.json"
 _LAYOUT_FILE = ".nova.layout.json"
@@ -167,7 +173,7 @@ class HivePublishTarget:
         layout_file = self.versions_folder / _LAYOUT_FILE
         if self.path.is_dir() and not self.path.is_symlink():
             if is_table(self.path, self.format or "parquet"):
-                existing = inspect_folder(self.path, self.format or "parquet")
+                existing = inspect_folder(local_files(self.path), self.format or "parquet")
                 check_partition_columns(existing, [d.column for d in content.dimensions], content.channel)
                 layout = layout_of_folder(existing, self.format or "parquet", content.schema)
                 self._write_file(layout_file, json.dumps(layout.as_json()))

@@ -76,3 +76,9 @@ def parse_hive_folder_name(name: str) -> tuple[str, str] | None:
     """Column and value of a partition folder, such as ``action=a%2Fb``; None for another folder."""
     column, equals, value = name.partition("=")
     return (unquote(column), unquote(value)) if equals and column else None
+
+
+def parse_hive_folder_values(file: str) -> dict[str, str | None]:
+    """Partition values in the folders of a file, by its path in a folder in Hive layout; None for null."""
+    parsed = (parse_hive_folder_name(name) for name in file.split("/")[:-1])
+    return {column: None if value == NULL_PARTITION else value for column, value in filter(None, parsed)}

@@ -5,6 +5,7 @@ s3://lake/exports/actions/dt=2024-01-01/_SUCCESS                 the day is seal
 s3://lake/exports/actions/dt=2024-01-01/action=login/manifest    addresses of the partition's files, one per line
 s3://lake/exports/.actions.editions/00000012.json                the edition, for its current readers
 s3://lake/exports/.actions.editions/00000012/dt=…/action=login/part-….parquet    files that were converted for it
+s3://lake/exports/.actions.editions/layout.json                  layout of converted files, from a take-over
 
 An object store replaces one object atomically. So a partition switches when its ``manifest`` is replaced, and the table
 switches when ``_edition.json`` is replaced. Hive, Trino, Athena and Presto read such manifests
@@ -31,6 +32,7 @@ from nova_assets.publish.partition_paths import hive_partition_path
 EDITION_FILE = "_edition.json"
 MANIFEST = "manifest"
 _OWNER_FILE = "owner"
+_LAYOUT_FILE = "layout.json"
 
 
 class RemoteHivePublishTarget:
@@ -76,9 +78,31 @@ class RemoteHivePublishTarget:
                 raise error(
                     f"{self.address} exists already, and does not belong to this channel",
                     found=f"{len(existing)} objects, such as {existing[0]}",
-                    expected="no objects: a folder in an object store has no rename, so it cannot be taken over",
-                    next="publish under another address, or move the objects away",
+                    expected="no objects: readers that list a folder would find old and new files together",
+                    next=f'publish under another address, such as nova.hive("{self.address}_v2"), and take this folder '
+                    f"over from there: nova publish CHANNEL --take-over-from {self.address}",
                 )
+
+    def use_layout(self, layout: TableFileLayout) -> None:
+        """Write the files of all editions in the layout of a folder that the channel takes over.
+
+        Raises:
+            TableTaken: the table has editions already, in another layout.
+            TableUnavailable: the store does not answer.
+        """
+        with self._translate_os_errors():
+            if self._read_layout() == layout:
+                return
+            if (edition := self._read_edition()) is not None:
+                raise TableTaken(
+                    f"{self.address} was published before a folder was taken over",
+                    found=f"edition {edition['edition']}, whose files have a layout of their own",
+                    expected="a table without editions",
+                    next=f'publish under another address, such as nova.hive("{self.address}_v2")',
+                    path=self.address,
+                )
+            self._write_owner_file()
+            self.store.write(f"{self.editions_address}/{_LAYOUT_FILE}", json.dumps(layout.as_json()).encode())
 
     def published_version(self) -> int | None:
         with self._translate_os_errors():
@@ -102,8 +126,7 @@ class RemoteHivePublishTarget:
             edition = self._read_edition()
             self._check_no_later_version(number, edition)
             previous = {} if edition is None else _parts_of(edition)
-            if not self._is_begun():
-                self.store.write(f"{self.editions_address}/{_OWNER_FILE}", self.owner.encode())
+            self._write_owner_file()
             self.store.delete(self.store.list(f"{self.editions_address}/{number:08d}"))  # left by a failed attempt
             parts = self._write_parts(number, content, file_paths, previous, convert)
             text = self._edition_text(number, content, parts)
@@ -136,9 +159,10 @@ class RemoteHivePublishTarget:
     def withdraw(self) -> None:
         with self._translate_os_errors():
             edition = self._read_edition()
-            if edition is None:
+            if edition is not None:
+                self._check_ownership(edition)
+            elif not self._is_begun():
                 return
-            self._check_ownership(edition)
             own_names = (MANIFEST, SUCCESS_FILE, EDITION_FILE)
             listed = self.store.list(self.address)
             self.store.delete(a for a in listed if a.rsplit("/", 1)[1] in own_names)
@@ -153,21 +177,23 @@ class RemoteHivePublishTarget:
         convert: PartitionConverter | None,
     ) -> dict[str, EditionPart]:
         """Files of each partition, by the path of its folder; converted where the partition has changed."""
-        if self.format is None:
+        layout = self._read_layout()
+        if layout is None and self.format is not None:
+            layout = TableFileLayout(self.format, tuple(d.column for d in content.dimensions))
+        if layout is None:
             addresses: dict[str, list[str]] = {}
             for file, address in zip(content.files, file_paths, strict=True):
                 addresses.setdefault(hive_partition_path(file.partition, content), []).append(address)
             return {path: EditionPart("", tuple(files)) for path, files in addresses.items()}
         assert convert is not None, "a table with converted files needs a converter"
-        layout = TableFileLayout(self.format, tuple(d.column for d in content.dimensions))
         plan = plan_edition(content, layout, previous)
         folder = f"{self.editions_address}/{number:08d}"
-        write = convert
+        write, file_layout = convert, layout
 
         def convert_part(item: tuple[str, tuple[str, str]]) -> tuple[str, EditionPart]:
             path, (partition, source) = item
             address = f"{folder}/{path}".rstrip("/")
-            files = write(partition, address, layout)
+            files = write(partition, address, file_layout)
             return path, EditionPart(source, tuple(f"{address}/{f.name}" for f in files))
 
         with ThreadPoolExecutor(CONVERSIONS_AT_ONCE, "nova-convert") as pool:
@@ -191,6 +217,16 @@ class RemoteHivePublishTarget:
         crash_point("edition.exchanging")
         self.store.delete(self._in_table(path, MANIFEST) for path in known if path not in parts)
         self.store.write_all((self._in_table(path, SUCCESS_FILE), b"") for path in sealed if path not in sealed_before)
+
+    def _write_owner_file(self) -> None:
+        if not self._is_begun():
+            self.store.delete([f"{self.editions_address}/{_LAYOUT_FILE}"])  # of an earlier owner
+            self.store.write(f"{self.editions_address}/{_OWNER_FILE}", self.owner.encode())
+
+    def _read_layout(self) -> TableFileLayout | None:
+        """Layout of a folder that was taken over; None if there was none."""
+        text = self.store.read(f"{self.editions_address}/{_LAYOUT_FILE}")
+        return None if text is None else TableFileLayout.from_json(json.loads(text))
 
     def _is_begun(self) -> bool:
         """Whether this channel has begun to publish here."""

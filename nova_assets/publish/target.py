@@ -16,12 +16,12 @@ class PublishTarget(Protocol):
         """Check that versions can be published here, before anything is changed.
 
         Args:
-            take_over: allow that ``publish`` replaces an existing folder. Only the Hive target does this. The folder
-                must not be a link, or hold versions of another channel.
+            take_over: allow that ``publish`` replaces an existing folder. Only the Hive target on a disk does this. The
+                folder must not be a link, or hold versions of another channel.
 
         Raises:
             TableTaken: the table exists, does not belong to this channel, and is not taken over.
-            NotSupported: the table is no folder, and exists already, so it cannot be taken over.
+            NotSupported: the table is no folder on a disk, and exists already, so it cannot be taken over.
             TableUnavailable: the table cannot be reached or written.
         """
 
@@ -51,8 +51,8 @@ class PublishTarget(Protocol):
             number: number of the version. It must be higher than the number that is shown.
             content: content of the version.
             file_paths: absolute paths of the files, in the order of ``content``.
-            take_over: replace an existing folder that does not belong to this channel. Only the Hive target does this,
-                and keeps the old folder under another name.
+            take_over: replace an existing folder that does not belong to this channel. Only the Hive target on a
+                disk does this, and keeps the old folder under another name.
             convert: converts partitions for a table that does not show the channel's own files.
 
         Raises:

@@ -9,7 +9,7 @@ from nova_assets.model.published_table import HiveTable, PublishedTable, table_f
 from nova_assets.model.published_version import PublicationPreview, PublishedVersion
 from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.operations.publish import TablePublisher
-from nova_assets.operations.take_over import FolderImporter
+from nova_assets.operations.take_over import FolderImporter, check_take_over_source
 from nova_assets.publish.open_target import open_publish_target
 from nova_assets.publish.target import PublishTarget
 from nova_assets.settings import Settings
@@ -35,7 +35,9 @@ class StorePublishing:
         self.importer = FolderImporter(runtime, data.inserter)
         self.publisher = TablePublisher(runtime, maintenance, data.inserter, self._open_outlet, settings.gc_grace)
 
-    def publish(self, channel: Channel | str, *, take_over: bool = False) -> list[PublishedVersion]:
+    def publish(
+        self, channel: Channel | str, *, take_over: bool = False, take_over_from: str | None = None
+    ) -> list[PublishedVersion]:
         """Publish the current version of a channel in every table that its ``publish=`` names. Each table changes
         atomically.
 
@@ -46,22 +48,31 @@ class StorePublishing:
             take_over: for a Hive table, replace an existing folder that does not belong to the channel. The old folder
                 is kept beside the new table under another name. If the channel has no data yet, the folder's data is
                 first inserted into the channel. So readers of the folder see the same rows as before. An Iceberg table
-                of another owner is never replaced.
+                of another owner is never replaced, and neither is a folder in S3 or HDFS.
+            take_over_from: address of a folder in S3 or HDFS that other tools have filled. Its rows are first inserted
+                into the channel, which must be empty. The channel's tables in S3 and HDFS then have files in the form
+                of the folder's files. The folder itself stays as it is, for its readers.
 
         Returns:
             The new editions. A table that already shows the newest version gets none.
 
         Raises:
-            DefinitionError: the channel has no ``publish=``.
+            DefinitionError: the channel has no ``publish=``, or has data and takes over another folder.
+            SchemaMismatch, BadRecord, NotSupported, SourceUnavailable: a folder cannot be taken over as it is.
             TableTaken: a table with this name or path exists, and does not belong to the channel.
             TableUnavailable: the table cannot be reached or written. The other tables are published all the same.
             ExecutionInProgress: another process is publishing the channel.
         """
         definition = self._find_published_definition(channel)
-        if take_over:
+        if take_over_from is not None:
+            self._import_remote_folder(definition, take_over_from)
+        elif take_over:
             self._import_existing_folders(definition)
         return self.publisher.publish(
-            definition.name, definition.publish, self.registry.compaction_policy(definition.name), take_over=take_over
+            definition.name,
+            definition.publish,
+            self.registry.compaction_policy(definition.name),
+            take_over=take_over or take_over_from is not None,
         )
 
     def publishable(self, channel: Channel | str) -> list[PublicationPreview]:
@@ -126,6 +137,22 @@ class StorePublishing:
             assert isinstance(table, HiveTable)
             if self.runtime.catalog.channel(channel.name).head == 0:
                 self.importer.import_folder(folder, table, channel)
+
+    def _import_remote_folder(self, channel: Channel, address: str) -> None:
+        """Insert the rows of a folder into a channel without data. The channel's tables get the form of its files."""
+        from nova_assets.publish.remote_hive import RemoteHivePublishTarget  # loads Arrow, which few commands need
+
+        remote = [t for t in channel.publish if isinstance(t, HiveTable) and "://" in t.path]
+        folder = check_take_over_source(address, remote, self.runtime.engine.address)
+        for table in channel.publish:
+            self._open_outlet(table, channel.name).check_can_publish()
+        self.importer.earlier_import(folder, channel)  # refuses a channel with other data before anything is written
+        existing, layout = self.importer.inspect_remote(folder, channel)
+        for table in remote:
+            target = self._open_outlet(table, channel.name)
+            assert isinstance(target, RemoteHivePublishTarget)
+            target.use_layout(layout)
+        self.importer.import_remote(existing, channel, layout)
 
     def _open_outlet(self, table: PublishedTable, channel: str) -> PublishTarget:
         owner = f"channel {channel} of catalog {self.runtime.catalog.identity()}"

@@ -153,7 +153,7 @@ def test_what_is_refused(faulty: FaultyS3, tmp_path: Path) -> None:
     insert(store, 1, 1)
     with pytest.raises(nova.TableTaken, match="does not belong to this channel"):
         store.publish("actions")
-    with pytest.raises(nova.NotSupported, match="no rename"):
+    with pytest.raises(nova.NotSupported, match="old and new files together"):
         store.publish("actions", take_over=True)
     assert keys() == {"exports/actions/dt=2024-01-01/theirs.parquet"}
     with pytest.raises(nova.TableTaken, match="belongs to the deployment itself"):

@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
@@ -66,3 +69,25 @@ def test_blocks_are_written_read_compacted_and_deleted_in_hdfs(
         assert store.delete_collected() > 0
         assert (rows("logs"), rows("people")) == expected
         assert block_files() == listed_files() and len(block_files()) < 7
+
+
+def test_a_folder_in_hdfs_is_taken_over(hdfs: str, tmp_path: Path) -> None:
+    old = tmp_path / "hdfs" / "lake" / "logs"
+    for day in (1, 2):
+        (old / f"day={day}").mkdir(parents=True)
+        rows = pa.table({"n": pa.array([day * 10], pa.int32()), "id": pa.array([day], pa.int64())})
+        pq.write_table(rows, old / f"day={day}" / "part-0.snappy.parquet")
+    before = {str(p): p.read_bytes() for p in old.rglob("*.parquet")}
+    table = nova.hive(f"{hdfs}/lake/logs_v2")
+    logs = nova.Channel("logs", schema="day int, id bigint, n bigint", partitions=nova.dynamic("day"), publish=table)
+    project = nova.Project(channels=[logs])
+    with nova.open(project, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=f"{hdfs}/lake/wh") as store:
+        assert [v.rows for v in store.publish("logs", take_over_from=f"{hdfs}/lake/logs")] == [2]
+    for day in (1, 2):
+        [file] = (tmp_path / "hdfs/lake/logs_v2" / f"day={day}" / "manifest").read_text().splitlines()
+        local = tmp_path / "hdfs" / file.removeprefix(f"{hdfs}/")
+        expected = pq.read_table(old / f"day={day}" / "part-0.snappy.parquet", partitioning=None)
+        actual = pq.read_table(local, partitioning=None)
+        assert actual.schema.remove_metadata() == expected.schema and actual.to_pylist() == expected.to_pylist()
+    assert {str(p): p.read_bytes() for p in old.rglob("*.parquet")} == before
+    assert ds.dataset(old, partitioning="hive").count_rows() == 2

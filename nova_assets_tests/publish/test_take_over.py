@@ -53,3 +53,13 @@ def test_a_channel_that_has_data_is_shown_instead(tmp_path: Path) -> None:
     assert shop.publish(take_over=True) == [("hive", 1, 1)]
     assert in_folder(shop) == [("2024-01-05", "buy", 9, 90)]
     assert len(list(shop.folder.parent.glob("actions.before-*/**/*_0"))) == 3
+
+
+def test_a_table_whose_metadata_hides_rows_is_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, publish=nova.hive("exports/actions"))
+    fill(shop.folder)
+    (shop.folder / "_delta_log").mkdir()
+    (shop.folder / "_delta_log" / "00000000000000000000.json").write_text("{}")
+    with pytest.raises(nova.NotSupported, match="is a table of Delta Lake"):
+        shop.publish(take_over=True)
+    assert not shop.folder.is_symlink() and shop.store.catalog.channel("actions").head == 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nova_assets.engine.read.block_reader import PAGE_CHECKSUMS
+from nova_assets.engine.read.literal_paths import load_paths
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.session.shared_settings import temporary_settings
@@ -14,24 +15,36 @@ from nova_assets.engine.session.table_formats import check_hive_support, format_
 from nova_assets.engine.storage import file_io
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
-from nova_assets.model.table_files import TableFileLayout
+from nova_assets.model.table_files import ExistingTableFile, TableFileLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def read_table_folder(spark: SparkSession, folder: Path, channel: Channel, layout: TableFileLayout) -> DataFrame:
+def read_table_folder(
+    spark: SparkSession,
+    folder: str,
+    files: Sequence[ExistingTableFile],
+    channel: Channel,
+    layout: TableFileLayout,
+) -> DataFrame:
     """Rows of a folder, with the partition columns of its folder names in the types of the channel.
+
+    Args:
+        folder: path or address of the folder.
+        files: its data files.
 
     Raises:
         NotSupported: Spark cannot read the format.
     """
     with temporary_settings(spark, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
         if layout.format == "parquet":
-            frame = spark.read.options(mergeSchema="true", **PAGE_CHECKSUMS).parquet(str(folder))
+            reader = spark.read.format("parquet").options(mergeSchema="true", **PAGE_CHECKSUMS)
+            reader = reader.option("basePath", file_io.to_spark_address(folder))
+            frame = load_paths(reader, spark, [f.address for f in files])
         else:
             assert channel.schema is not None, "the caller checks it"
-            frame = _read_other_format(spark, str(folder), layout, channel.schema)
+            frame = _read_other_format(spark, folder, layout, channel.schema)
     for dimension in channel.partitions:
         if dimension.column in frame.columns and channel.schema is not None:
             declared_type = to_spark_type(channel.schema.field(dimension.column).type)

@@ -22,6 +22,8 @@ class AddressedObjects:
         except FileNotFoundError:
             return None
 
+    open = staticmethod(file_io.open_input_stream)
+
     def write(self, address: str, data: bytes) -> None:
         files, path = file_io.filesystem_and_path(address)
         with files.open_output_stream(path) as stream:
