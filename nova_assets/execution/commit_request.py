@@ -116,11 +116,13 @@ def load_block_requirements(
     """
     schema_changes, without_consumers = [], []
     for block in {b.channel: b for b in sorted(added_blocks, key=lambda b: b.kind == "base")}.values():
-        history = histories[block.channel]
-        if block.kind == "base" and history.next_schema == block.manifest.schema.visible:
-            schema_changes.append(SetSchema(block.channel, history.schema, history.next_schema, is_next=True))
-        elif not isinstance(history.merge, Custom) or block.kind == "base" or history.schema is None:
-            schema_changes.append(SetSchema(block.channel, history.schema, block.manifest.schema.visible))
+        history, schema = histories[block.channel], block.manifest.schema.visible
+        if not isinstance(history.merge, Custom) or block.kind == "base" or history.schema is None:
+            # Only a base that the definition waits for drops or renames columns.
+            is_next = history.schema is not None and any(
+                schema.name_of_field(f) != f.name for f in history.schema.fields
+            )
+            schema_changes.append(SetSchema(block.channel, history.schema, schema, is_next))
         replaces_rows = block.kind == "base" and isinstance(history.merge, Append) and history.head > 0
         if replaces_rows and not block.manifest.drops_no_rows:
             without_consumers.append(RequireNoConsumers(block.channel))

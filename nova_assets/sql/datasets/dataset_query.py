@@ -21,7 +21,11 @@ from nova_assets.sql.query.column_lineage import trace_lineage
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import Scan
 from nova_assets.sql.query.session_zone import check_session_is_utc
-from nova_assets.sql.query.spark_confirmation import check_spark_columns, convert_spark_rejections
+from nova_assets.sql.query.spark_confirmation import (
+    check_spark_columns,
+    convert_spark_rejections,
+    explain_waiting_columns,
+)
 from nova_assets.sql.query.spark_query import RunnableSql, make_runnable
 from nova_assets.sql.query.table_function_calls import scalar_function_types, table_function_schemas
 from nova_assets.sql.query.user_functions import SqlFunction
@@ -128,12 +132,13 @@ class DatasetQuery:
             }
             return ctx.query(sql, parameters, frames_in_sql)
 
-        with convert_spark_rejections(self.statement.text):
-            frame = run_sql(
-                self.runnable.sql,
-                self.function_calls.frames_by_call(ctx, scope, self.runnable.query_texts_by_call, run_sql),
-            )
-        check_spark_columns(self.query, self.schema, ctx.schema_of(frame))
+        with explain_waiting_columns(ctx, self.statement.text.name, self.reads):
+            with convert_spark_rejections(self.statement.text):
+                frame = run_sql(
+                    self.runnable.sql,
+                    self.function_calls.frames_by_call(ctx, scope, self.runnable.query_texts_by_call, run_sql),
+                )
+            check_spark_columns(self.query, self.schema, ctx.schema_of(frame))
         return frame
 
     def spark_schema(self, engine: Engine) -> Schema:

@@ -10,7 +10,7 @@ from nova_assets.model.task import Context
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery
 from nova_assets.sql.incremental.maintenance import STORED_ROWS
 from nova_assets.sql.incremental.maintenance_run import MaintenanceRun
-from nova_assets.sql.query.spark_confirmation import convert_spark_rejections
+from nova_assets.sql.query.spark_confirmation import convert_spark_rejections, explain_waiting_columns
 
 
 class IncrementalQuery(MaintainedQuery):
@@ -30,7 +30,7 @@ class IncrementalQuery(MaintainedQuery):
 
     def __call__(self, ctx: Context, **inputs: Any) -> Any:
         load_stored = inputs.pop(STORED_ROWS)
-        with convert_spark_rejections(self.text):
+        with explain_waiting_columns(ctx, self.text.name, self.datasets), convert_spark_rejections(self.text):
             return MaintenanceRun(self, ctx, inputs, load_stored).compute_output()
 
     def as_json(self) -> dict[str, Any]:

@@ -6,13 +6,14 @@ decides: a query that Spark rejects is rejected, and different opinions on a col
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from sqlglot import exp
 
-from nova_assets.errors import QueryRefused
+from nova_assets.errors import InputsMissing, QueryRefused, SqlError
 from nova_assets.model.schema import Field, Schema
+from nova_assets.model.task import Context
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.text import Span, SqlText
 
@@ -28,6 +29,33 @@ def convert_spark_rejections(text: SqlText) -> Iterator[None]:
         reason, fragment = str(error.fields["reason"]), error.fields.get("fragment")
         place = _find_fragment(text, fragment) if isinstance(fragment, str) else None
         raise text.error(f"Spark rejects the query: {reason}", place) from error
+
+
+@contextmanager
+def explain_waiting_columns(ctx: Context, name: str, datasets: Iterable[str]) -> Iterator[None]:
+    """Context manager in which Spark runs a query. If the query is rejected while the columns of an input wait for a
+    base, the error names this input.
+
+    Args:
+        name: name of the query.
+        datasets: the inputs of the query.
+
+    Raises:
+        InputsMissing: instead of the SqlError.
+    """
+    try:
+        yield
+    except SqlError as error:
+        waiting = [d for d in datasets if d in ctx.channels and ctx.channels[d].name in ctx.next_schemas]
+        if not waiting:
+            raise
+        present, coming = ctx.schemas[ctx.channels[waiting[0]].name], ctx.next_schemas[ctx.channels[waiting[0]].name]
+        raise InputsMissing(
+            f"{name} reads {waiting[0]}, whose changed columns come with its next execution",
+            found=str(present),
+            expected=str(coming),
+            next="nova tick, which computes datasets after their inputs",
+        ) from error
 
 
 def check_spark_columns(query: Query, inferred_schema: Schema, spark_schema: Schema) -> None:

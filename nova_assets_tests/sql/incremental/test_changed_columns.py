@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
+from nova_assets.errors import InputsMissing
+from nova_assets_tests.effort import long_except
 from nova_assets_tests.sql.incremental.test_datasets import ORDERS, TOTALS, Deployment, order
 
 pytestmark = pytest.mark.spark
@@ -70,6 +72,8 @@ def test_a_renamed_column_comes_with_a_base(deploy: Any) -> None:
     two.check()
 
 
+@pytest.mark.long
+@pytest.mark.exhaustive
 def test_dropped_columns_and_several_changes_at_once(deploy: Any) -> None:
     deploy(totals=TOTALS, large=LARGE)
     changed = "SELECT user, MAX(amount) AS most, SUM(amount) * 2 AS total FROM orders WHERE amount > 1 GROUP BY user"
@@ -84,6 +88,18 @@ def test_dropped_columns_and_several_changes_at_once(deploy: Any) -> None:
     again = deploy(totals=TOTALS, large=LARGE)
     assert again.tick() == ["totals", "large"]
     again.check()
+
+
+@pytest.mark.parametrize("refresh", long_except(["auto", "full"], "auto"))
+def test_a_reader_that_runs_before_the_base_is_told_so(deploy: Any, refresh: str) -> None:
+    deploy(refresh, totals=TOTALS, large=LARGE)
+    two = deploy(refresh, totals=RENAMED, large=LARGE_OF_RENAMED)
+    with pytest.raises(InputsMissing) as refused:
+        two.store.run("large")
+    assert "reads totals, whose changed columns come with its next execution" in str(refused.value)
+    assert two.tick() == ["totals"], "a tick tries the failed dataset again later"
+    two.store.run("large")
+    two.check()
 
 
 def test_a_definition_that_goes_back_before_the_base(deploy: Any) -> None:
