@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import IO, Any, cast
@@ -17,6 +17,7 @@ from nova_assets.formats.input_file import InputFile, bad_record_error
 from nova_assets.formats.parsed_records import ParsedRecords, refused_record_from_row
 from nova_assets.formats.row_collector import BadValue, RowCollector
 from nova_assets.formats.schema_fit import schema_of
+from nova_assets.formats.value_checks import check_not_julian
 from nova_assets.model.schema import Schema
 from nova_assets.model.value_conversion import TYPED
 from nova_assets.nova_error import NovaError
@@ -73,7 +74,7 @@ _CHECKSUM_BYTES = 4
 
 
 def _read_records(file: InputFile, collector: RowCollector) -> ParsedRecords:
-    with _open_records(file) as records:
+    with _open_records(file) as (records, metadata):
         for number, record in enumerate(records, start=1):
             try:
                 collector.add_row(number, record)
@@ -81,11 +82,15 @@ def _read_records(file: InputFile, collector: RowCollector) -> ParsedRecords:
                 collector.refused.append(refused_record_from_row(str(error), number, record, error.column))
             if number % _FLUSH_EVERY == 0:
                 collector.flush_rows()
-    return collector.to_parsed()
+    parsed = collector.to_parsed()
+    if any(key.startswith("org.apache.spark.legacy") for key in metadata):
+        check_not_julian(parsed.table, file.display_name)
+    return parsed
 
 
 @contextmanager
-def _open_records(file: InputFile) -> Iterator[Iterator[Any]]:
+def _open_records(file: InputFile) -> Iterator[tuple[Iterator[Any], Mapping[str, Any]]]:
+    """Records of a file, and the metadata in its header."""
     sync_mark, tail = b"", None
     try:
         with file.open() as stream:
@@ -101,7 +106,8 @@ def _open_records(file: InputFile) -> Iterator[Iterator[Any]]:
                     expected=", ".join(_CODECS),
                     next="write the file with one of these compressions",
                 )
-            yield (record for block in blocks for record in _records_of_block(file, block, tail.last_bytes))
+            records = (record for block in blocks for record in _records_of_block(file, block, tail.last_bytes))
+            yield records, blocks.metadata
     except (NovaError, MemoryError):
         raise
     except Exception as error:  # fastavro has no error class of its own, and each compression has another one

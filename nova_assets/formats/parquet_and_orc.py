@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import orc
 
+from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.input_file import FileTooLarge, InputFile, bad_record_error, unreadable_file_error
 from nova_assets.formats.parquet_input import ParquetInput
+from nova_assets.formats.value_checks import check_not_julian
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
 
@@ -38,7 +40,7 @@ def read_orc(file: InputFile) -> pa.Table:
     Raises:
         BadRecord: the file is no valid ORC file, or is too large when decompressed.
     """
-    return call_columnar_reader(file, partial(_read_orc_table, max_bytes=file.max_bytes), "ORC")
+    return call_columnar_reader(file, partial(_read_orc_table, file), "ORC")
 
 
 def _read_parquet_table(file: InputFile, schema: Schema | None, path: Path) -> pa.Table:
@@ -48,23 +50,40 @@ def _read_parquet_table(file: InputFile, schema: Schema | None, path: Path) -> p
         return _concat_within_limit(opened.iter_tables(_BATCH_ROWS), opened.schema, file.max_bytes)
 
 
-def _read_orc_table(path: Path, max_bytes: int | None) -> pa.Table:
+def _read_orc_table(file: InputFile, path: Path) -> pa.Table:
     opened = orc.ORCFile(path)
-    if max_bytes is None:
+    for field in opened.schema:
+        _check_orc_type(field, field.name, file)
+    if file.max_bytes is None:
         table = opened.read()
     else:
         stripes = (pa.Table.from_batches([opened.read_stripe(n)]) for n in range(opened.nstripes))
-        table = _concat_within_limit(stripes, opened.schema, max_bytes)
-    _check_row_count(table, opened.nrows)
+        table = _concat_within_limit(stripes, opened.schema, file.max_bytes)
+    if table.num_rows != opened.nrows:  # Arrow does not compare them
+        raise pa.ArrowInvalid(f"corrupt footer: {opened.nrows} rows, and {table.num_rows} rows in its stripes")
+    if opened.writer != "ORC_CPP":  # the footer names the calendar, and Arrow does not tell it
+        check_not_julian(table, file.display_name)
     return _restore_local_times(table)
 
 
-def _check_row_count(table: pa.Table, row_count_of_footer: int) -> None:
-    """Raise ArrowInvalid unless a file has as many rows as its footer names, which Arrow's readers do not check."""
-    if table.num_rows != row_count_of_footer:
-        raise pa.ArrowInvalid(
-            f"corrupt: the footer names {row_count_of_footer} rows, and the file has {table.num_rows}"
+def _check_orc_type(field: pa.Field, column: str, file: InputFile) -> None:
+    """Raise SchemaMismatch for an interval or a time of day, which Spark writes as a number."""
+    spark_type_name = _spark_type_name(field)
+    if spark_type_name.startswith(("interval", "time(")):
+        raise SchemaMismatch(
+            f"{file.display_name}: column {column!r} has a type that channels do not support",
+            found=spark_type_name,
+            next="write the column as text, bytes, numbers or structs",
+            column=column,
         )
+    if pa.types.is_nested(field.type):
+        for n in range(field.type.num_fields):
+            _check_orc_type(field.type.field(n), column, file)
+
+
+def _spark_type_name(field: pa.Field) -> str:
+    """Spark's name of a type that ORC lacks; empty for other types."""
+    return (field.metadata or {}).get(b"spark.sql.catalyst.type", b"").decode("utf-8", "replace")
 
 
 def _restore_local_times(table: pa.Table) -> pa.Table:
@@ -73,8 +92,8 @@ def _restore_local_times(table: pa.Table) -> pa.Table:
 
 
 def _restore_local_times_of_field(field: pa.Field) -> pa.Field:
-    type_, spark_type_name = field.type, (field.metadata or {}).get(b"spark.sql.catalyst.type")
-    if pa.types.is_int64(type_) and spark_type_name == b"timestamp_ntz":
+    type_ = field.type
+    if pa.types.is_int64(type_) and _spark_type_name(field) == "timestamp_ntz":
         type_ = pa.timestamp("us")
     elif pa.types.is_list(type_):
         type_ = pa.list_(_restore_local_times_of_field(type_.value_field))

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.declared_types import declared_types
-from nova_assets.formats.parquet_types import check_parquet_footer, check_parquet_types
+from nova_assets.formats.parquet_types import check_parquet_footer, check_parquet_types, may_be_julian
 from nova_assets.formats.python_values import map_entries, text_of_value
+from nova_assets.formats.value_checks import check_not_julian
 from nova_assets.model.schema import DataType, Schema
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -40,6 +41,7 @@ class ParquetInput:
         self._micros = _open(source, "us")
         check_parquet_footer(self._micros.metadata, display_name)
         check_parquet_types(self._micros.metadata, display_name)
+        self._display_name, self._may_be_julian = display_name, may_be_julian(self._micros.metadata)
         self.schema: pa.Schema = self._micros.schema_arrow
         columns = (self._micros.schema.column(n) for n in range(len(self._micros.schema)))
         self._seconds: pq.ParquetFile | None = None
@@ -63,7 +65,7 @@ class ParquetInput:
 
     def read(self) -> pa.Table:
         """All rows."""
-        if self._seconds is None:
+        if self._seconds is None and not self._may_be_julian:
             return self._micros.read()
         tables = list(self.iter_tables(_BATCH_ROWS))
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
@@ -77,6 +79,15 @@ class ParquetInput:
             row_groups: numbers of the row groups to read; None for all.
             first_row_number: number of the first row in errors.
         """
+        for table in self._iter_converted(batch_rows, row_groups, first_row_number, threads):
+            if self._may_be_julian:
+                check_not_julian(table, self._display_name, first_row_number)
+            yield table
+            first_row_number += table.num_rows
+
+    def _iter_converted(
+        self, batch_rows: int, row_groups: Sequence[int] | None, first_row_number: int, threads: bool
+    ) -> Iterator[pa.Table]:
         groups = None if row_groups is None else list(row_groups)
         batches = self._micros.iter_batches(batch_rows, groups, use_threads=threads)
         if self._seconds is None:

@@ -17,7 +17,9 @@ _GROUP = re.compile(
 """Group in the text of a Parquet schema: its depth, its name, and its logical type if that is Variant. pyarrow has no
 other access to the logical type of a group."""
 
-_ENCODED_TYPES = frozenset({"GEOMETRY", "GEOGRAPHY", "INTERVAL"})
+_ENCODED_TYPES = frozenset({"GEOMETRY", "GEOGRAPHY", "INTERVAL", "UNDEFINED"})
+"""UNDEFINED is a type that Arrow does not know, for example a later one, or a damaged one."""
+
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 
 
@@ -70,6 +72,14 @@ def check_parquet_types(footer: pq.FileMetaData, file_name: str) -> None:
         )
 
 
+def may_be_julian(footer: pq.FileMetaData) -> bool:
+    """Whether Spark wrote a file in the notation of its version 2, which counts old days in the Julian calendar."""
+    metadata = footer.metadata or {}
+    return any(key.startswith(b"org.apache.spark.legacy") for key in metadata) or metadata.get(
+        b"org.apache.spark.version", b"3"
+    ).startswith((b"1.", b"2."))
+
+
 def _logical_types(footer: pq.FileMetaData) -> Iterator[tuple[str, str]]:
     """Columns with a type that Arrow reads as its encoding, and these types."""
     names = footer.schema.to_arrow_schema().names
@@ -77,7 +87,8 @@ def _logical_types(footer: pq.FileMetaData) -> Iterator[tuple[str, str]]:
         types = {column.logical_type.type, column.converted_type}
         if types & _ENCODED_TYPES:
             name = next((n for n in names if f"{column.path}.".startswith(f"{n}.")), column.path)
-            yield name, str(column.logical_type)
+            is_unknown = column.logical_type.type == "UNDEFINED"
+            yield name, "a logical type that Arrow does not know" if is_unknown else str(column.logical_type)
     name = ""
     for match in map(_GROUP.fullmatch, str(footer.schema).splitlines()):
         if match is not None:

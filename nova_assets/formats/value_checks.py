@@ -21,6 +21,18 @@ _STORED_LIMITS: _Limits = {
 }
 """Limits of ``date`` and ``timestamp``: days in 32 bits, and microseconds in 64 bits."""
 
+_FIRST_GREGORIAN_DAY = (date(1582, 10, 15) - date(1970, 1, 1)).days
+_FIRST_STANDARD_SECOND = (date(1900, 1, 1) - date(1970, 1, 1)).days * 86_400
+_SAME_IN_BOTH_CALENDARS: _Limits = {
+    "D": (_FIRST_GREGORIAN_DAY, 2**31 - 1),
+    **{
+        unit: (_FIRST_STANDARD_SECOND * per_second, 2**63 - 1)
+        for unit, per_second in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9))
+    },
+}
+"""Dates and times that the Julian and the Gregorian calendar count alike. Spark also converts the times of a file that
+are older than 1900, when zones had other offsets."""
+
 _FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 _PYTHON_LIMITS: _Limits = {
     "D": (_FIRST_DAY, _LAST_DAY),
@@ -74,6 +86,33 @@ def validate_table(table: pa.Table) -> None:
                 next="create the data again: they are damaged, or their writer is wrong",
                 column=name,
             ) from error
+
+
+def check_not_julian(table: pa.Table, file_name: str, first_row_number: int = 1) -> None:
+    """Check the rows of a file that may count days before 1582-10-15 in the Julian calendar, as Hive and Spark 2 do.
+
+    Spark converts such dates and times, and Arrow reads other ones.
+
+    Args:
+        file_name: name of the file in errors.
+        first_row_number: number of the first row in errors.
+
+    Raises:
+        SchemaMismatch: a date or time may be another one in the Gregorian calendar.
+    """
+    check_values(table, first_row_number)  # text, which the limits do not concern
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if _has_invalid(column, _SAME_IN_BOTH_CALENDARS):
+            index = _first_invalid_index(column, _SAME_IN_BOTH_CALENDARS)
+            raise SchemaMismatch(
+                f"{file_name}: row {first_row_number + index} has an old date or time, in column {name!r}, which the "
+                "file may count in the Julian calendar",
+                found=f"{text_of_value(column[index])[:300]} ({column.type})",
+                expected="dates since 1582-10-15 and times since 1900, which both calendars count alike",
+                next="insert the file as a Spark DataFrame",
+                column=name,
+                row=first_row_number + index,
+            )
 
 
 def check_python_values(table: pa.Table) -> None:

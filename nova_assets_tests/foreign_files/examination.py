@@ -123,7 +123,11 @@ class _Examination:
         except Exception as error:
             self._fault(form, channel, f"a raw {type(error).__name__}: {error}")
         else:
-            rows = self._new_rows(channel)
+            try:
+                rows = self._new_rows(channel)
+            except nova.NovaError as error:
+                self._fault(form, channel, f"is committed, and cannot be read: {error}")
+                return
             self._check_rows(form, rows, channel)
             form.outcomes.setdefault(channel, rows)
             self._count(form, channel, "alike" if rows == self.expected else "changed, as its reader reads it")

@@ -31,7 +31,7 @@ TYPES: Mapping[str, tuple[str, str | None]] = {
     "decimal(5,2)": ("CAST(1.25 AS DECIMAL(5, 2))", None),
     "decimal(18,3)": ("CAST(1.125 AS DECIMAL(18, 3))", None),
     "decimal(38,10)": ("CAST('-12345678901234567890.0123456789' AS DECIMAL(38, 10))", None),
-    "date": ("DATE'1500-02-28'", None),
+    "date": ("DATE'1582-10-15'", None),
     "timestamp": ("TIMESTAMP'2024-01-31 12:00:00.000007'", None),
     "timestamp_ntz": ("TIMESTAMP_NTZ'2024-01-31 12:00:00.000007'", None),
     "array": ("array(1, NULL)", None),
@@ -42,7 +42,7 @@ TYPES: Mapping[str, tuple[str, str | None]] = {
     "interval month": ("INTERVAL '1' MONTH", NOT_SUPPORTED),
     "variant": ("parse_json('{\"a\": 1}')", NOT_SUPPORTED),
 }
-_ORC_REFUSALS = {"interval day": "'v'", "interval month": "'v'"}
+JULIAN = "'v'.* Julian calendar"
 
 
 def spark_files(spark: Any) -> Iterator[ForeignFile]:
@@ -64,6 +64,18 @@ def spark_files(spark: Any) -> Iterator[ForeignFile]:
         settings = {"spark.sql.parquet.outputTimestampType": type_}
         yield _spark_file(spark, "parquet", f"times as {type_}", frame.select("id", "at"), settings)
     yield _spark_file(spark, "parquet", "legacy", frame, {"spark.sql.parquet.writeLegacyFormat": "true"})
+    old = {
+        name: spark.range(0, 1, 1, 1).selectExpr(f"{value} AS v")
+        for name, value in (("date", "DATE'1500-02-28'"), ("time", "TIMESTAMP'1890-01-01 00:00:00'"))
+    }
+    for name, values in old.items():
+        yield _spark_file(spark, "parquet", f"old {name}", values)
+        settings = {
+            "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+            "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        }
+        yield _spark_file(spark, "parquet", f"old {name} of Spark 2", values, settings, JULIAN)
+    yield _spark_file(spark, "orc", "old date", old["date"], None, JULIAN)
     for codec in ("none", "snappy", "zlib", "zstd", "lz4", "lzo"):
         yield _spark_file(spark, "orc", codec, frame, compression=codec)
     for name, (expression, refusal) in TYPES.items():
@@ -72,8 +84,9 @@ def spark_files(spark: Any) -> Iterator[ForeignFile]:
         ).coalesce(1)  # fmt: skip
         yield _spark_file(spark, "parquet", f"type {name}", typed, None, refusal)
         if name != "variant":  # which Spark does not write into ORC
-            yield _spark_file(spark, "orc", f"type {name}", typed, None, _ORC_REFUSALS.get(name))
-    yield from _java_avro_files(spark)
+            yield _spark_file(spark, "orc", f"type {name}", typed, None, refusal)
+    if hasattr(spark, "_jvm"):  # not with Spark Connect
+        yield from _java_avro_files(spark)
 
 
 def _expressions(text: str) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import struct
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import fastavro
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -216,6 +217,64 @@ def test_a_column_without_a_valid_repetition_is_not_read_as_other_values(tmp_pat
         convert_insert_data(path, None)
     pq.write_table(pa.table({"a\nb": [1]}), path)
     assert convert_insert_data(path, None).to_pylist() == [{"a\nb": 1}]
+
+
+def test_a_type_that_arrow_does_not_know_is_not_read_as_its_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    duckdb.sql(f"COPY (SELECT 1.25::DECIMAL(9, 2) AS v) TO '{path}' (FORMAT parquet)")
+    decimal = b"\x2c\x5c\x15\x04\x15\x12"  # field 5 of the logical type
+    assert path.read_bytes().count(decimal) == 1
+    path.write_bytes(path.read_bytes().replace(decimal, b"\x2c\x4c\x15\x04\x15\x12"))
+    assert pq.ParquetFile(path).read()["v"].to_pylist() == [125]
+    with pytest.raises(nova.SchemaMismatch, match=r"(?s)t.parquet: column 'v' has a type.*Arrow does not know"):
+        convert_insert_data(path, None)
+
+
+def test_old_days_that_spark_may_count_in_the_julian_calendar_are_refused(tmp_path: Path) -> None:
+    """Spark converts them: the first of these days is 1500-02-28 for Spark, and 1500-03-09 for Arrow."""
+    days = pa.array([date(1500, 3, 9), date(1582, 10, 15), None])
+    refused = r"(?s)row 1 has an old date.* column 'v'.* Julian calendar.*1500, 3, 9.*Spark DataFrame"
+    path = tmp_path / "t.parquet"
+    for key in ("org.apache.spark.legacyDateTime", "org.apache.spark.version"):
+        for legacy in (True, False):
+            metadata = {key: "2.4.8" if legacy else "3.0.0"} if "version" in key or legacy else {}
+            pq.write_table(pa.table({"v": days}).replace_schema_metadata(metadata), path)
+            rows = LargeParquetFiles([path], None, allow_widening=False)
+            for read in (
+                lambda: convert_insert_data(path, None),
+                lambda rows=rows: pa.concat_tables(
+                    t for part in rows.split_into_parts() for t in read_part(part, None, False, rows.row_schema())
+                ),
+            ):
+                if legacy:
+                    with pytest.raises(nova.SchemaMismatch, match=refused):
+                        read()
+                else:
+                    assert read()["v"].to_pylist() == days.to_pylist()
+    schema = {"type": "record", "name": "r", "fields": [{"name": "v", "type": {"type": "int", "logicalType": "date"}}]}
+    with (tmp_path / "t.avro").open("wb") as stream:
+        records = [{"v": day} for day in days.to_pylist()[:2]]
+        fastavro.writer(stream, schema, records, metadata={"org.apache.spark.legacyDateTime": ""})
+    with pytest.raises(nova.SchemaMismatch, match=refused):
+        convert_insert_data(tmp_path / "t.avro", None)
+
+
+@pytest.mark.spark
+def test_old_days_and_intervals_of_spark_s_orc_are_refused(tmp_path: Path, spark: Any) -> None:
+    cases = {
+        "DATE'1500-02-28'": r"(?s)row 1 has an old date.* column 'v'.* Julian calendar",
+        "INTERVAL '1' DAY": r"(?s)column 'v' has a type that channels do not support.*interval day",
+        "array(INTERVAL '1' MONTH)": r"(?s)column 'v' has a type that channels do not support.*interval month",
+        "DATE'1582-10-15'": None,
+    }
+    for n, (value, refused) in enumerate(cases.items()):
+        spark.range(1).selectExpr(f"{value} AS v").coalesce(1).write.orc(str(tmp_path / f"{n}"))
+        [path] = (tmp_path / f"{n}").glob("*.orc")
+        if refused is None:
+            assert convert_insert_data(path, None)["v"].to_pylist() == [date(1582, 10, 15)]
+        else:
+            with pytest.raises(nova.SchemaMismatch, match=refused):
+                convert_insert_data(path, None)
 
 
 def test_an_encrypted_file_is_not_called_truncated(tmp_path: Path) -> None:
