@@ -277,6 +277,21 @@ def test_old_days_and_intervals_of_spark_s_orc_are_refused(tmp_path: Path, spark
                 convert_insert_data(path, None)
 
 
+@pytest.mark.spark
+def test_old_days_of_an_external_legacy_file_are_read_by_spark(tmp_path: Path, spark: Any) -> None:
+    from nova_assets.engine.session.shared_settings import temporary_settings
+
+    with temporary_settings(spark, {"spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY"}):
+        spark.sql("SELECT DATE'1500-02-28' AS v").coalesce(1).write.parquet(str(tmp_path / "old"))
+    [path] = (tmp_path / "old").glob("*.parquet")
+    assert pq.ParquetFile(path).read()["v"].to_pylist() == [date(1500, 3, 9)]
+    channel = nova.Channel("c", schema="v date", external=nova.external(str(tmp_path / "old")))
+    with nova.open(nova.Project(channels=[channel]), f"sqlite:///{tmp_path}/c.db", tmp_path / "wh", spark) as store:
+        store.refresh("c")
+        assert store.read("c").to_arrow()["v"].to_pylist() == [date(1500, 2, 28)]
+        assert store.read("c").to_batches().read_all()["v"].to_pylist() == [date(1500, 2, 28)]
+
+
 def test_an_encrypted_file_is_not_called_truncated(tmp_path: Path) -> None:
     for plain_footer in (False, True):
         keys = pl.ParquetEncryptionProperties(footer_key=b"0123456789012345", plaintext_footer=plain_footer)

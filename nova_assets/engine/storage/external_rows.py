@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from nova_assets.engine.storage import file_io
 from nova_assets.errors import BadRecord
 from nova_assets.formats import schema_fit
+from nova_assets.formats.parquet_types import may_be_julian
 from nova_assets.model.arrow_types import arrow_type, spark_type
 from nova_assets.model.block import Block
 from nova_assets.model.partitions import partition_values
@@ -72,7 +73,7 @@ def open_external_file(block: Block, path: str, schema: Schema) -> ExternalParqu
     footer = file_io.read_parquet_metadata(path)
     file_schema = footer.schema.to_arrow_schema()
     stored_name_by_lower = {name.lower(): name for name in file_schema.names}
-    if partition_scalars is None or len(stored_name_by_lower) < len(file_schema.names):
+    if partition_scalars is None or len(stored_name_by_lower) < len(file_schema.names) or may_be_julian(footer):
         return None
     field_by_stored_name = {
         stored_name_by_lower[f.name.lower()]: f
