@@ -83,7 +83,8 @@ def _check_orc_type(field: pa.Field, column: str, file: InputFile) -> None:
 
 def _spark_type_name(field: pa.Field) -> str:
     """Spark's name of a type that ORC lacks; empty for other types."""
-    return (field.metadata or {}).get(b"spark.sql.catalyst.type", b"").decode("utf-8", "replace")
+    name: bytes = (field.metadata or {}).get(b"spark.sql.catalyst.type", b"")
+    return name.decode("utf-8", "replace")
 
 
 def _restore_local_times(table: pa.Table) -> pa.Table:

@@ -29,6 +29,7 @@ class ForeignFile:
         rows: rows that were written; None if ``read`` of the whole file says what they are.
         refusal: pattern of the error that names the unsupported feature; None for a file that nova takes.
         schema: columns of the channel; None to take those of the file.
+        other_reader: independent reader that counts too for a damaged file, where nothing tells the damage.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ForeignFile:
     rows: Rows | None = None
     refusal: str | None = None
     schema: str | None = None
+    other_reader: Callable[[Path], Rows] | None = None
 
 
 def rows_of_arrow(table: pa.Table) -> Rows:

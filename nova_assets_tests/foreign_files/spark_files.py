@@ -9,6 +9,7 @@ from typing import Any
 
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets_tests.foreign_files.foreign_file import ForeignFile, Rows, rows_of_arrow
+from nova_assets_tests.foreign_files.orc_and_avro_files import read_fastavro
 from nova_assets_tests.foreign_files.parquet_files import NOT_SUPPORTED, ROWS
 
 MIXED = (
@@ -169,7 +170,9 @@ def _java_avro_files(spark: Any) -> Iterator[ForeignFile]:
                 result.append(json.loads(reader.next().toString()))
             return result
 
-        return ForeignFile(f"Java's Avro {codec}, blocks of {interval}", ".avro", write, read, rows)
+        # Of a byte that is no boolean, Java's library reads false, and fastavro true.
+        name = f"Java's Avro {codec}, blocks of {interval}"
+        return ForeignFile(name, ".avro", write, read, rows, other_reader=read_fastavro)
 
     for codec in ("null", "deflate", "snappy", "bzip2", "xz", "zstandard"):
         for interval in (64_000, 200):
