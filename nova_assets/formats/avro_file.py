@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -94,7 +95,7 @@ def _open_records(file: InputFile) -> Iterator[tuple[Iterator[Any], Mapping[str,
     sync_mark, tail = b"", None
     try:
         with file.open() as stream:
-            tail = _StreamTail(stream, file.path.stat().st_size)
+            tail = _StreamTail(stream, file.path.stat().st_size if file.compression is None else sys.maxsize)
             blocks = fastavro.block_reader(cast(IO[bytes], tail))
             sync_mark = tail.last_bytes[-_SYNC_BYTES:]
             _replace_logical_types(blocks.writer_schema)

@@ -88,7 +88,7 @@ def validate_table(table: pa.Table) -> None:
             ) from error
 
 
-def check_not_julian(table: pa.Table, file_name: str, first_row_number: int = 1) -> None:
+def check_not_julian(table: pa.Table, file_name: str, first_row_number: int = 1, *, dates_only: bool = False) -> None:
     """Check the rows of a file that may count days before 1582-10-15 in the Julian calendar, as Hive and Spark 2 do.
 
     Spark converts such dates and times, and Arrow reads other ones.
@@ -96,14 +96,16 @@ def check_not_julian(table: pa.Table, file_name: str, first_row_number: int = 1)
     Args:
         file_name: name of the file in errors.
         first_row_number: number of the first row in errors.
+        dates_only: whether times are the same in both calendars, for a format whose reader lacks times before 1678.
 
     Raises:
         SchemaMismatch: a date or time may be another one in the Gregorian calendar.
     """
+    limits = {"D": _SAME_IN_BOTH_CALENDARS["D"]} if dates_only else _SAME_IN_BOTH_CALENDARS
     check_values(table, first_row_number)  # text, which the limits do not concern
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if _has_invalid(column, _SAME_IN_BOTH_CALENDARS):
-            index = _first_invalid_index(column, _SAME_IN_BOTH_CALENDARS)
+        if _has_invalid(column, limits):
+            index = _first_invalid_index(column, limits)
             raise SchemaMismatch(
                 f"{file_name}: row {first_row_number + index} has an old date or time, in column {name!r}, which the "
                 "file may count in the Julian calendar",

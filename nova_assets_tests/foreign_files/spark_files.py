@@ -77,6 +77,7 @@ def spark_files(spark: Any) -> Iterator[ForeignFile]:
         }
         yield _spark_file(spark, "parquet", f"old {name} of Spark 2", values, settings, JULIAN)
     yield _spark_file(spark, "orc", "old date", old["date"], None, JULIAN)
+    yield _spark_file(spark, "orc", "old time", old["time"])
     for codec in ("none", "snappy", "zlib", "zstd", "lz4", "lzo"):
         yield _spark_file(spark, "orc", codec, frame, compression=codec)
     for name, (expression, refusal) in TYPES.items():

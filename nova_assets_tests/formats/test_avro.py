@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -88,6 +89,11 @@ def test_a_damaged_length_needs_no_memory(tmp_path: Path) -> None:
     (tmp_path / "a.avro").write_bytes(content[:length] + b"\xfe\xff\xff\xff\xff\xff\x0f" + content[length + 2 :])
     with pytest.raises(nova.BadRecord, match=r"(?s)the Avro file is damaged.*bytes at byte \d+ of a file of \d+ bytes"):
         read_avro(InputFile(tmp_path / "a.avro"), SCHEMA)
+
+
+def test_a_compressed_file_is_longer_than_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a.avro.gz").write_bytes(gzip.compress(write(tmp_path / "a.avro", "null")))
+    assert read_avro(InputFile(tmp_path / "a.avro.gz"), SCHEMA).to_pylist() == ROWS
 
 
 def test_a_file_without_records_is_empty(tmp_path: Path) -> None:

@@ -215,8 +215,9 @@ def test_a_column_without_a_valid_repetition_is_not_read_as_other_values(tmp_pat
     assert pq.ParquetFile(path).read().to_pylist() != [{"v": 7}, {"v": None}]
     with pytest.raises(nova.BadRecord, match=r"(?s)t.parquet: the Parquet file is damaged.*neither required"):
         convert_insert_data(path, None)
-    pq.write_table(pa.table({"a\nb": [1]}), path)
-    assert convert_insert_data(path, None).to_pylist() == [{"a\nb": 1}]
+    for name in ("a\nb", "a\u2028b"):
+        pq.write_table(pa.table({name: [1]}), path)
+        assert convert_insert_data(path, None).to_pylist() == [{name: 1}]
 
 
 def test_a_type_that_arrow_does_not_know_is_not_read_as_its_numbers(tmp_path: Path) -> None:
@@ -261,17 +262,18 @@ def test_old_days_that_spark_may_count_in_the_julian_calendar_are_refused(tmp_pa
 
 @pytest.mark.spark
 def test_old_days_and_intervals_of_spark_s_orc_are_refused(tmp_path: Path, spark: Any) -> None:
-    cases = {
+    cases: dict[str, str | date] = {
         "DATE'1500-02-28'": r"(?s)row 1 has an old date.* column 'v'.* Julian calendar",
         "INTERVAL '1' DAY": r"(?s)column 'v' has a type that channels do not support.*interval day",
         "array(INTERVAL '1' MONTH)": r"(?s)column 'v' has a type that channels do not support.*interval month",
-        "DATE'1582-10-15'": None,
+        "DATE'1582-10-15'": date(1582, 10, 15),
+        "TIMESTAMP'1850-01-01 00:00:00'": datetime(1850, 1, 1),
     }
     for n, (value, refused) in enumerate(cases.items()):
         spark.range(1).selectExpr(f"{value} AS v").coalesce(1).write.orc(str(tmp_path / f"{n}"))
         [path] = (tmp_path / f"{n}").glob("*.orc")
-        if refused is None:
-            assert convert_insert_data(path, None)["v"].to_pylist() == [date(1582, 10, 15)]
+        if isinstance(refused, date):
+            assert convert_insert_data(path, None)["v"].to_pylist() == [refused]
         else:
             with pytest.raises(nova.SchemaMismatch, match=refused):
                 convert_insert_data(path, None)
