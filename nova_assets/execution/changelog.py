@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nova_assets.execution.lagging_consumers import has_consumer_without_snapshot
+from nova_assets.execution.lagging_consumers import check_consumers_can_compare, has_consumer_without_snapshot
 from nova_assets.execution.staging import Staging
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
@@ -13,6 +13,7 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.reads import Snapshot, SnapshotDiff
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
+from nova_assets.plan.run import has_new_merge_model
 
 
 def stage_missing_changelogs(
@@ -47,7 +48,14 @@ def stage_missing_changelogs(
 def stage_changelog(
     staging: Staging, execution: Execution, channel: Channel, history: History, base: Manifest
 ) -> StagedBlock:
-    """Stage the changes that a base makes, as a delta to be committed beside it (R15)."""
+    """Stage the changes that a base makes, as a delta to be committed beside it (R15).
+
+    Raises:
+        UnrepresentableChange: a new merge model takes effect with the base, and a lagging consumer needs the changes
+            since its cursor.
+    """
+    if has_new_merge_model(history):
+        check_consumers_can_compare(staging.catalog, channel.name, history.head)
     new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
     after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
     frame = staging.engine.fetch(SnapshotDiff(modes.snapshot(history), after))

@@ -45,3 +45,22 @@ def prepare_consumers_for(catalog: Catalog, channel: Channel, own_merge: MergeMo
             next=f"run the consumers (nova cursors --channel {channel.name} lists them), then write the block again",
             channel=channel.name,
         )
+
+
+def check_consumers_can_compare(catalog: Catalog, channel: str, head: int) -> None:
+    """Check that every consumer can derive the change of a base with which a new merge model takes effect (R18).
+
+    Deltas of two models form no chain. So a consumer that has not read the channel up to its head compares snapshots.
+
+    Raises:
+        UnrepresentableChange: the snapshot at a consumer's cursor was collected.
+    """
+    if has_consumer_without_snapshot(catalog, channel, head):
+        raise UnrepresentableChange(
+            f"the merge model of channel {channel!r} cannot change yet: its earlier changes form no chain with later "
+            "ones, and the snapshot at the cursor of a consumer was collected",
+            found="a consumer whose cursor is older than the oldest snapshot",
+            expected=f"consumers that have read up to version {head}",
+            next=f"run the consumers (nova cursors --channel {channel} lists them), then write the base again",
+            channel=channel,
+        )

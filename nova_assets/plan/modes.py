@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from nova_assets.errors import BlockCollected, VersionNotFound
 from nova_assets.model.block import Block
-from nova_assets.model.merge import Append
+from nova_assets.model.merge import Append, MergeModel, Multiset
 from nova_assets.model.reads import (
     Change,
     ChangeUnion,
@@ -75,7 +75,7 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
     undropped_history = history_without_drops(history, since, at)
     changed_partitions = [t for t in undropped_history.partition_histories if any(since < n <= at for n in t.numbers)]
     if not changed_partitions:
-        return EmptyRead(history.channel, schema_at_version(history, at), history.merge, is_change=True)
+        return EmptyRead(history.channel, schema_at_version(history, at), _merge_model_at(history, at), is_change=True)
     paths = {t.partition: chainable_path(t, since, at) for t in changed_partitions}
     replaced_partitions = [t for t in changed_partitions if paths[t.partition] is None]
     parts: list[DeltaChain | SnapshotDiff | SnapshotAsInserts] = []
@@ -291,10 +291,18 @@ def is_user_written_base(block: Block) -> bool:
 def chainable_path(partition_history: PartitionHistory, start: int, end: int) -> tuple[Block, ...] | None:
     """The shortest path of deltas, if chaining them gives the change in the channel's merge model.
 
-    None also if a delta has another model (Nova 3.1). The change is then the difference of the snapshots.
+    None also if a delta has another model (Nova 3.1), or if the channel's model changed on the path (R14, R18). The
+    change is then the difference of the snapshots.
     """
     path = shortest_delta_path(partition_history, start, end)
-    return None if path is None or has_own_models(path) else path
+    return None if path is None or has_own_models(path) or _has_several_channel_models(path) else path
+
+
+def _has_several_channel_models(path: Iterable[Block]) -> bool:
+    """Whether the merge model of the channel changed between deltas. Without a key, all rows are one multiset."""
+    models = [b.model_of_channel for b in path]
+    has_keys = any(not isinstance(m, Append | Multiset) for m in models)
+    return has_keys and any(m.as_json() != models[0].as_json() for m in models)
 
 
 def shortest_delta_path(partition_history: PartitionHistory, start: int, end: int) -> tuple[Block, ...] | None:
@@ -336,6 +344,14 @@ def schema_at_version(history: History, at: int) -> Schema | None:
     older_blocks = [b for b in history.blocks if b.hi <= at]
     blocks = [b for b in older_blocks if b.origin != "compact"] or older_blocks
     return max(blocks, key=lambda b: b.hi).manifest.schema.without_columns("_deleted") if blocks else history.schema
+
+
+def _merge_model_at(history: History, at: int) -> MergeModel:
+    """Merge model at a number (R18). A change without rows has the columns that a change with rows would have."""
+    blocks = [b for b in history.blocks if b.hi <= at and b.origin != "compact"]
+    if blocks:
+        return max(blocks, key=lambda b: b.hi).model_of_channel
+    return (history.last_merge if at >= history.head else None) or history.merge
 
 
 def oldest_answerable_version(history: History) -> int:

@@ -80,6 +80,38 @@ def test_r18_a_changed_merge_model_takes_effect_by_a_base(opened: Opener) -> Non
     assert sorted_live_rows(read(store, "table")) == [{"k": 1, "v": 2}]
 
 
+def watching(channel: nova.Channel, saw: list[list[Row]]) -> nova.Project:
+    """A consumer of the channel ``table``, as it is defined now."""
+
+    @nova.task(consumes=nova.new(channel), produces=nova.delta(fresh))
+    def watch(table: list[Row]) -> list[Row]:
+        saw.append(table)
+        return []
+
+    return bound(watch)
+
+
+BY_VALUE = nova.Channel("table", merge=nova.Upsert(key="v"), schema=DDL)
+
+
+def test_r18_a_model_changes_after_lagging_consumers_have_run(opened: Opener) -> None:
+    saw: list[list[Row]] = []
+    store = opened(watching(table, saw))
+    store.insert("table", rows(1, v=5) + rows(2, v=7))
+    store.run("w")
+    store.insert("table", rows(1, v=6))
+    store.compact("table")
+    assert store.collect_garbage("table").blocks
+    store.register(BY_VALUE, replace=True)
+    with pytest.raises(nova.UnrepresentableChange, match="cannot change yet") as met:
+        store.insert("table", rows(1, v=6) + rows(2, v=8), kind="base")
+    assert "nova cursors --channel table" in str(met.value)
+    opened(watching(BY_VALUE, saw)).run("w")
+    assert store.insert("table", rows(1, v=6) + rows(2, v=8), kind="base").seq == 3
+    opened(watching(BY_VALUE, saw)).run("w")
+    assert {(r["k"], r["v"]) for r in saw[-1] if not r["_deleted"]} == {(2, 8)}
+
+
 def test_an_idempotency_key_gives_the_first_commit_back(opened: Opener) -> None:
     store = opened()
     store.register(source)

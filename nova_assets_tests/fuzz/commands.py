@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nova_assets.model.block_options import BLOCK_FORMATS
-from nova_assets_tests.fuzz.naive import NaiveChannel
+from nova_assets_tests.fuzz.models import draw_other_model, model_of_one_block
+from nova_assets_tests.fuzz.naive import Kind, NaiveChannel
 from nova_assets_tests.fuzz.redefinitions import ACTIONS_THAT_RENAME_OR_DROP
 from nova_assets_tests.fuzz.scenario import Scenario, canonical_row
 from nova_assets_tests.fuzz.values import TYPES, canonical
@@ -48,17 +49,19 @@ class Chooser:
         """The next command, at random. What follows a redefinition is often a compaction, which rewrites blocks of the
         columns of before."""
         naive = self.naive
+        pending = naive.is_model_pending
         weights = {
-            "insert": 30,
-            "insert_base": 6,
+            "insert": 6 if pending else 30,
+            "insert_base": 20 if pending else 6,
             "insert_unsound": 8,
             "read_at": 10,
             "read_since": 12,
-            "read_keys": 6 if naive.model.key else 0,
+            "read_keys": 6 if naive.declared.key else 0,
             "compact": 200 if self._last == "redefine" else 6,
             "collect": 2,
-            "restore": 3,
+            "restore": 8 if pending else 3,
             "redefine": 4,
+            "remodel": 3,
             "reopen": 1,
             "drop": 4 if self.scenario.partition is not None else 0,
             "run": 6 if self.with_spark else 0,
@@ -69,20 +72,19 @@ class Chooser:
         return Command(name, arguments)
 
     def _choose_insert(self, rng: random.Random) -> dict[str, Any]:
-        columns = self.naive.columns
         most = rng.choice([0, 2, 5, 12])
-        changes = self._sound(self.scenario.rows(rng, columns, most))
-        if self.naive.model.key:
+        changes = self._sound(self._rows(rng, most))
+        if self.naive.declared.key:
             for row in changes:
                 row[DELETED] = rng.random() < 0.25
             live = {self._key(r) for r in changes if not r[DELETED]}
             changes += [
                 {**r, DELETED: True}
-                for r in self._sound(self.scenario.rows(rng, columns, 2))
+                for r in self._sound(self._rows(rng, 2))
                 if self._key(r) in live and rng.random() < 0.5
             ]
             changes = self._one_deletion_a_key(changes)
-        elif self.naive.model.has_deletions:
+        elif self.naive.declared.has_deletions:
             existing = [self._raw(rng, r) for r in self.naive.states[-1] if rng.random() < 0.3]
             for row in (*changes, *existing):
                 row[DELETED] = rng.random() < 0.3
@@ -96,8 +98,8 @@ class Chooser:
         """A file format and a merge model of this block alone. They take no random number from the other steps."""
         rng = random.Random(repr(changes))
         options: dict[str, Any] = {"format": rng.choice(BLOCK_FORMATS)} if rng.random() < 0.3 else {}
-        own = self.scenario.model_of_one_block(rng, self.naive.columns) if rng.random() < 0.3 else None
-        live = [self._key(r) for r in changes if not r.get(DELETED)] if self.naive.model.key else []
+        own = model_of_one_block(rng, self.naive) if rng.random() < 0.3 else None
+        live = [self._key(r) for r in changes if not r.get(DELETED)] if self.naive.declared.key else []
         is_sound = len(set(live)) == len(live) and not (own and own.kind == "append" and _has_deletion(changes))
         return {**options, "own_model": own} if own is not None and is_sound else options
 
@@ -105,7 +107,7 @@ class Chooser:
         """Columns that the data leaves out, and types that it brings wider."""
         if not self.scenario.evolve or rng.random() < 0.8:
             return {}
-        free = [c for c in self.naive.columns if c.identity not in self.scenario.fixed]
+        free = [c for c in self.naive.columns if c.identity not in self.naive.fixed]
         if not free:
             return {}
         column = rng.choice(free)
@@ -119,8 +121,8 @@ class Chooser:
     def _sound(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """At most one live row of each key; several where ``order_by`` decides between them."""
         naive, found = self.naive, {}
-        order = next((c for c in naive.columns if c.identity == naive.model.order_by), None)
-        if not naive.model.key:
+        order = next((c for c in naive.columns if c.identity == naive.declared.order_by), None)
+        if not naive.declared.key:
             return rows
         for row in rows:
             tie = canonical(row[order.name], order.type) if order is not None else None
@@ -135,18 +137,26 @@ class Chooser:
         return self.naive.key(canonical_row(row, self.naive.columns))
 
     def _choose_insert_base(self, rng: random.Random) -> dict[str, Any]:
-        rows = self.scenario.rows(rng, self.naive.columns, rng.choice([0, 5, 12]))
+        rows = self._rows(rng, rng.choice([0, 5, 12]))
         if rng.random() < 0.6:  # as the channel is, but for some of its rows: diffs find little
             rows += [self._raw(rng, r) for r in self.naive.states[-1] if rng.random() < 0.8]
-        rows = self._first_of_each_key(rows)
+        rows = self._first_of_each_key([r for r in rows if self._has_key(r)])
         partition = None
         if self.scenario.partition is not None and rng.random() < 0.4:
             partition = (rng.choice(self.scenario.partition_values),)
             rows = [r for r in rows if r["p"] == partition[0]]
         return {"rows": rows, "partition": partition, "form": "arrow"}
 
+    def _rows(self, rng: random.Random, most: int) -> list[dict[str, Any]]:
+        return self.scenario.rows(rng, self.naive.columns, most, self.naive.declared.key)
+
+    def _has_key(self, row: dict[str, Any]) -> bool:
+        """Whether the key of a row is not null under the declared model, which may be a new one."""
+        own = {*self.naive.declared.key} - {self.naive.partition}
+        return all(row[c.name] is not None for c in self.naive.columns if c.identity in own)
+
     def _first_of_each_key(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if not self.naive.model.key:
+        if not self.naive.declared.key:
             return rows
         return list({self._key(r): r for r in reversed(rows)}.values())
 
@@ -161,7 +171,7 @@ class Chooser:
 
     def _choose_insert_unsound(self, rng: random.Random) -> dict[str, Any]:
         return {
-            "rows": self.scenario.rows(rng, self.naive.columns, 3),
+            "rows": self._rows(rng, 3),
             "flaw": rng.choice(["two live rows", "null key", "unknown column"]),
         }
 
@@ -185,8 +195,8 @@ class Chooser:
         }
 
     def _choose_read_keys(self, rng: random.Random) -> dict[str, Any]:
-        rows = self.scenario.rows(rng, self.naive.columns, 4)
-        names = [c.name for c in self.naive.columns if c.identity in self.naive.model.key]
+        rows = self._rows(rng, 4)
+        names = [c.name for c in self.naive.columns if c.identity in self.naive.declared.key]
         return {"keys": [{n: r[n] for n in names} for r in rows], "strategy": self._some_strategy(rng)}
 
     def _some_partition(self, rng: random.Random) -> tuple[Any] | None:
@@ -211,9 +221,12 @@ class Chooser:
         return {"partition": (rng.choice(self.scenario.partition_values),)}
 
     def _choose_redefine(self, rng: random.Random) -> dict[str, Any]:
-        free = [c.name for c in self.naive.columns if c.identity not in self.scenario.fixed]
+        free = [c.name for c in self.naive.columns if c.identity not in self.naive.fixed]
         actions = ["add", "widen"]
-        if self.naive.model.kind != "multiset":  # each of its columns takes part in its merges
+        if "multiset" not in (
+            self.naive.model.kind,
+            self.naive.declared.kind,
+        ):  # each of its columns takes part in its merges
             actions += ACTIONS_THAT_RENAME_OR_DROP
         action = rng.choice(actions) if free else "add"
         name = f"n{self.naive.next_identity}" if action != "add" or rng.random() < 0.5 else rng.choice(["x", "y"])
@@ -223,6 +236,15 @@ class Chooser:
             "name": name,
             "type": rng.choice(list(TYPES)),
         }
+
+    def _choose_remodel(self, rng: random.Random) -> dict[str, Any]:
+        naive = self.naive
+        if naive.is_model_pending and rng.random() < 0.3:
+            return {"model": naive.model}  # the change is taken back
+        kinds: list[Kind] = ["append", "upsert", "keyed"]
+        if self.scenario.model.kind == "multiset":
+            kinds.append("multiset")
+        return {"model": draw_other_model(rng, naive, kinds, self.scenario.possible_keys)}
 
     def _choose_run(self, rng: random.Random) -> dict[str, Any]:
         return {"binding": rng.choice(["changes", "new"])}

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets_tests.fuzz.commands import DELETED
-from nova_assets_tests.fuzz.naive import Change, Column, NaiveChannel, State, projected
+from nova_assets_tests.fuzz.naive import Change, Column, Model, NaiveChannel, State, key_of, projected
 from nova_assets_tests.fuzz.scenario import canonical_row
 
 
@@ -56,7 +56,8 @@ class Comparison:
         naive, columns = self.naive, self.naive.columns_at(until)
         if self.loses_rows(since, until):
             return  # a bag that lost rows in between and got them back tells of both
-        changes = self.as_changes(table, columns)
+        model = naive.models[until]
+        changes = self.as_changes(table, columns, model)
         before, after = naive.states[since], naive.told(since, until)
         if partition is not None:
             before, after = naive.in_partition(before, partition), naive.in_partition(after, partition)
@@ -64,10 +65,10 @@ class Comparison:
         if since == 0 and not has_run:
             now = naive.states[until]
             expected.append(projected(now if partition is None else naive.in_partition(now, partition), columns))
-        if projected(naive.merged(before, changes), columns) not in expected:
+        if projected(naive.merged(before, changes, model), columns) not in expected:
             raise Difference(f"{where}: {changes} does not lead from {before} to {after}")
         if until == since + 1 and since > 0 and naive.events[since].kind == "base":
-            self._check_least(changes, before, after, columns, where)
+            self._check_least(changes, before, after, columns, model, where)
 
     def some_columns(self, some: pa.Table, table: pa.Table, where: str) -> None:
         """Some columns of a change are those of the whole change, and tell deletions as it does (R11)."""
@@ -82,38 +83,44 @@ class Comparison:
         """Whether a bag lacks, at some version in between, rows that it had."""
         naive, columns = self.naive, self.naive.columns_at(until)
         before = projected(naive.states[since], columns)
-        return naive.model.kind == "append" and any(
+        return naive.models[until].kind == "append" and any(
             before - projected(naive.told(since, n), columns) for n in range(since, until + 1)
         )
 
     def _check_least(
-        self, changes: tuple[Change, ...], before: State, after: State, columns: tuple[Column, ...], where: str
+        self,
+        changes: tuple[Change, ...],
+        before: State,
+        after: State,
+        columns: tuple[Column, ...],
+        model: Model,
+        where: str,
     ) -> None:
         old, new = projected(before, columns), projected(after, columns)
-        if not self.naive.model.key:
+        if not model.key:
             least, actual = sum((new - old).values()), len(changes)
-            if self.naive.model.has_deletions:
+            if model.has_deletions:
                 least += sum((old - new).values())
         else:
-            moved = {self._projected_key(values, columns) for values in (old - new) + (new - old)}
-            least, actual = len(moved), len({self.naive.key(c.row) for c in changes})
+            moved = {_projected_key(values, columns, model) for values in (old - new) + (new - old)}
+            least, actual = len(moved), len({key_of(c.row, model) for c in changes})
         if least != actual:
             raise Difference(f"{where}: {actual} changed, but {least} differ: {changes}")
 
-    def _projected_key(self, values: tuple[Any, ...], columns: tuple[Column, ...]) -> tuple[Any, ...]:
-        return self.naive.key({c.identity: v for c, v in zip(columns, values, strict=True)})
-
-    def as_changes(self, table: pa.Table, columns: tuple[Column, ...]) -> tuple[Change, ...]:
+    def as_changes(self, table: pa.Table, columns: tuple[Column, ...], model: Model) -> tuple[Change, ...]:
         """The rows of a change; on keyed channels at most one deletion and one live row of each key (R11)."""
-        keyed, has_deletions = bool(self.naive.model.key), self.naive.model.has_deletions
-        names = [c.name for c in columns] + [DELETED] * has_deletions
+        names = [c.name for c in columns] + [DELETED] * model.has_deletions
         if table.column_names != names:
             raise Difference(f"the changes have the columns {table.column_names}, not {names}")
         found = tuple(Change(canonical_row(r, columns), bool(r.get(DELETED))) for r in table.to_pylist())
-        if has_deletions and table.column(DELETED).null_count:
+        if model.has_deletions and table.column(DELETED).null_count:
             raise Difference("_deleted is null")
-        if keyed:
-            twice = [k for k, n in Counter((self.naive.key(c.row), c.deleted) for c in found).items() if n > 1]
+        if model.key:
+            twice = [k for k, n in Counter((key_of(c.row, model), c.deleted) for c in found).items() if n > 1]
             if twice:
                 raise Difference(f"several deletions or live rows of one key: {twice}")
         return found
+
+
+def _projected_key(values: tuple[Any, ...], columns: tuple[Column, ...], model: Model) -> tuple[Any, ...]:
+    return key_of({c.identity: v for c, v in zip(columns, values, strict=True)}, model)

@@ -8,18 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 import nova_assets as nova
-from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.fuzz.commands import DELETED, Command
 from nova_assets_tests.fuzz.comparison import Comparison, Difference
 from nova_assets_tests.fuzz.data_forms import Stale, as_data, twins
+from nova_assets_tests.fuzz.deployment import Deployment
+from nova_assets_tests.fuzz.models import merge_model
 from nova_assets_tests.fuzz.naive import Change, Column, Event, Model, NaiveChannel, State, projected
 from nova_assets_tests.fuzz.partition_spellings import spell_partition
 from nova_assets_tests.fuzz.redefinitions import redefined_columns
-from nova_assets_tests.fuzz.scenario import Scenario, canonical_row, merge_model, widened
+from nova_assets_tests.fuzz.scenario import Scenario, canonical_row, widened
 from nova_assets_tests.fuzz.values import TYPES, canonical, limits
 
 
@@ -39,64 +38,14 @@ class History:
         self.compare = Comparison(self.naive)
         self.collected = False
         self.cursors: dict[str, int] = {}
-        self.views: dict[str, tuple[Any, Any, Any]] = {}
-        self.spark = spark
-        self._folder = folder
-        self._stores: dict[str, Store] = {}
-        self._open(scenario.channel(scenario.columns))
-
-    # the deployment
-
-    def _open(self, channel: nova.Channel) -> None:
-        self.close()
-        self._channel = channel
-        self._project = self._consumers(channel)
-        self._store("arrow").register(self._project)
-
-    def _store(self, strategy: str) -> Store:
-        if strategy not in self._stores:
-            settings = replace(
-                load_settings(
-                    start_folder=self._folder,
-                    catalog=f"sqlite:///{self._folder / 'catalog.db'}",
-                    warehouse=str(self._folder / "warehouse"),
-                ),
-                gc_grace=1e-6,
-                strategy=strategy,
-            )
-            self._stores[strategy] = nova.open(self._project, spark=self.spark, settings=settings)
-        return self._stores[strategy]
+        self.deployment = Deployment(scenario.channel(scenario.columns), folder, spark)
 
     @property
     def store(self) -> Store:
-        return self._store("arrow")
+        return self.deployment.store
 
     def close(self) -> None:
-        for store in self._stores.values():
-            store.close()
-        self._stores = {}
-
-    def _consumers(self, table: nova.Channel) -> nova.Project:
-        """Two bindings that count what is new: one of them also reads what was there before."""
-        counts = [nova.Channel(f"count_{n}", schema="n bigint") for n in ("changes", "new")]
-
-        def count_changes(table: nova.View) -> Any:
-            engine = self.store.engine
-            self.views["changes"] = tuple(engine.to_arrow(f) for f in (table.old, table.new, table.all))
-            return table.new.groupBy().count().withColumnRenamed("count", "n")
-
-        def count_new(table: Any) -> Any:
-            self.views["new"] = (None, self.store.engine.to_arrow(table), None)
-            return table.groupBy().count().withColumnRenamed("count", "n")
-
-        tasks = [
-            nova.task(consumes=nova.changes(table), produces=nova.delta(counts[0]))(count_changes),
-            nova.task(consumes=nova.new(table), produces=nova.delta(counts[1]))(count_new),
-        ]
-        names = ("changes", "new")
-        return nova.Project(
-            [nova.bind(nova.Workflowette(n, [t]), name=n, partitions=[]) for n, t in zip(names, tasks, strict=True)]
-        )
+        self.deployment.close()
 
     # doing
 
@@ -110,7 +59,9 @@ class History:
         try:
             getattr(self, f"_do_{command.name}")(**command.arguments)
             if not command.name.startswith("read"):
-                self.compare.snapshot(self._table(None), self.naive.states[-1], self.naive.columns, "the head")
+                self.compare.snapshot(
+                    self.deployment.table(None), self.naive.states[-1], self.naive.columns, "the head"
+                )
         except (Difference, Stale):
             raise
         except nova.NovaError as error:
@@ -130,6 +81,9 @@ class History:
     ) -> None:
         came = self.naive.columns
         self._fits(rows, came)
+        if self.naive.is_model_pending:
+            self._refuses_a_delta(as_data(rows, came, form, self.naive.declared.has_deletions))
+            return
         if own_model is not None and not {*own_model.key, *own_model.combine} <= {c.identity for c in came}:
             raise Stale
         if own_model is not None and not {*own_model.combine} <= self.declared:
@@ -142,7 +96,7 @@ class History:
         changes = tuple(Change(canonical_row(r, came), bool(r.get(DELETED))) for r in rows)
         columns = self._evolved(came) if rows else self.naive.columns
         data = as_data(rows, came, form, (own_model or self.naive.model).has_deletions)
-        after = self.naive.merged(self.naive.states[-1], changes, own_model)
+        after = self.naive.merged(self.naive.states[-1], changes, own_model or self.naive.model)
         may_overflow, must_refuse = self.naive.sums_overflow(changes), self._outside(after)
         merge = None if own_model is None else merge_model(own_model, self.naive.columns)
         try:
@@ -159,7 +113,7 @@ class History:
         if rows:
             self.naive.next_identity += brings is not None
             self.naive.columns = columns
-            self.naive.commit(Event("delta", changes, model=own_model))
+            self.naive.commit(Event("delta", changes, own_model=own_model))
             if own_model is not None:
                 self.combined |= {*own_model.combine}
         if commit.seq != self.naive.head:
@@ -186,24 +140,35 @@ class History:
                         return f"{column.name} = {value} of {column.type.ddl}"
         return None
 
+    def _refuses_a_delta(self, data: Any) -> None:
+        """A changed merge model waits for a base of all partitions (R18)."""
+        with suppress(nova.ModelChanged):
+            self.store.insert("table", data)
+            raise Difference("a delta is accepted although a changed merge model waits for a base")
+
     def _do_insert_base(self, rows: list[dict[str, Any]], partition: tuple[Any] | None, form: str) -> None:
         columns = self.naive.columns
         self._fits(rows, columns)
         changes = tuple(Change(canonical_row(r, columns)) for r in rows)
+        if not self.naive.can_be_base([c.row for c in changes]):
+            raise Stale
         data = as_data(rows, columns, form, keyed=False)
-        canonical_partition = self._canonical_partition(partition)
-        self._given_base(
-            Event("base", changes, canonical_partition),
-            lambda: self.store.insert("table", data, kind="base", partition=self._named(partition)),
-        )
+        event = Event("base", changes, self._canonical_partition(partition))
+        try:
+            self._given_base(
+                event, lambda: self.store.insert("table", data, kind="base", partition=self._named(partition))
+            )
+        except nova.ModelChanged:
+            if not self.naive.is_model_pending or partition is None:
+                raise
 
     def _given_base(self, event: Event, commit: Any) -> None:
         """A base that is refused only if it removes rows of a bag that somebody has consumed (R10)."""
         before, after = (
             projected(s, self.naive.columns)
-            for s in (self.naive.states[-1], self.naive.after(self.naive.states[-1], event))
+            for s in (self.naive.states[-1], self.naive.after(self.naive.states[-1], event, self.naive.declared))
         )
-        loses = self.naive.model.kind == "append" and bool(before - after)
+        loses = self.naive.declared.kind == "append" and bool(before - after)
         try:
             seq = commit().seq
         except nova.UnrepresentableChange as error:
@@ -221,7 +186,7 @@ class History:
     def _do_insert_unsound(self, rows: list[dict[str, Any]], flaw: str) -> None:
         columns, model = self.naive.columns, self.naive.model
         self._fits(rows, columns)
-        if not rows:
+        if not rows or self.naive.is_model_pending:
             return
         key = [c for c in columns if c.identity in model.key and c.identity != self.naive.partition]
         expected: type[nova.NovaError]
@@ -255,7 +220,7 @@ class History:
                 return
             schema = tuple(next(c for c in schema if c.name == n) for n in columns)
         try:
-            table = self._table(at, strategy, partition=self._named(partition), columns=columns)
+            table = self.deployment.table(at, strategy, partition=self._named(partition), columns=columns)
         except nova.BlockCollected:
             if not self._may_be_collected(number):
                 raise
@@ -272,7 +237,7 @@ class History:
         if at > naive.head:
             raise Stale
         try:
-            table = self._table(at, strategy, since=since, partition=self._named(partition))
+            table = self.deployment.table(at, strategy, since=since, partition=self._named(partition))
         except nova.BlockCollected:
             if not self.collected or (at == naive.head and since in self.cursors.values()):
                 raise
@@ -284,15 +249,15 @@ class History:
         where = f"changes {since} to {at} by {strategy}"
         self.compare.changes(table, since, at, self._canonical_partition(partition), where)
         if since < at:
-            names = table.column_names[1:2]  # one column: a key, or a value
-            some = self._table(at, strategy, since=since, partition=self._named(partition), columns=names)
+            names = table.column_names[1:2] or table.column_names  # one column: a key, or a value
+            some = self.deployment.table(at, strategy, since=since, partition=self._named(partition), columns=names)
             self.compare.some_columns(some, table, f"column {names} of {where}")
 
     def _do_read_keys(self, keys: list[dict[str, Any]], strategy: str) -> None:
-        columns = tuple(c for c in self.naive.columns if c.identity in self.naive.model.key)
+        columns = tuple(c for c in self.naive.columns if c.identity in self.naive.declared.key)
         if any(r.keys() != {c.name for c in columns} for r in keys):
             raise Stale
-        table = self._table(None, strategy, keys=as_data(keys, columns, "arrow", keyed=False))
+        table = self.deployment.table(None, strategy, keys=as_data(keys, columns, "arrow", keyed=False))
         requested = {self.naive.key(canonical_row(r, columns)) for r in keys}
         state = tuple(r for r in self.naive.states[-1] if self.naive.key(r) in requested)
         self.compare.snapshot(table, state, self.naive.columns, f"{len(keys)} keys by {strategy}")
@@ -324,6 +289,12 @@ class History:
         except nova.BlockCollected:
             if not self._may_be_collected(at):
                 raise
+        except nova.BadKey:
+            if self.naive.can_be_base(self.naive.states[at]):
+                raise
+        else:
+            if not self.naive.can_be_base(self.naive.states[-1]):
+                raise Difference(f"version {at} is restored although its rows have no key of their own")
 
     def _do_drop(self, partition: tuple[Any]) -> None:
         named = self._named(partition)
@@ -343,7 +314,7 @@ class History:
 
     def _do_redefine(self, action: str, column: str | None, name: str, type: str) -> None:
         now = self.naive.columns
-        free = [c for c in now if c.identity not in self.scenario.fixed]
+        free = [c for c in now if c.identity not in self.naive.fixed]
         chosen = next((c for c in free if c.name == column), None)
         if action != "add" and chosen is None:
             raise Stale
@@ -354,14 +325,31 @@ class History:
             return  # a block is read by a model that names such a column
         self._refuses_other_partitions()
         renamed = {names[c.identity]: c.name for c in now if names.get(c.identity, c.name) != c.name}
-        channel = self.scenario.channel(columns, renamed)
-        if renamed.items() & self._channel.renamed.items():  # nova does not know whether to make them again
-            self.store.register(self.scenario.channel(now), replace=True)
+        channel = self.scenario.channel(columns, self.naive.declared, renamed)
+        if renamed.items() & self.deployment.channel.renamed.items():  # nova does not know whether to make them again
+            self.store.register(self.scenario.channel(now, self.naive.declared), replace=True)
         self.store.register(channel, replace=True)
         self.naive.next_identity += 1
         self.naive.columns = columns
         self.declared = {c.identity for c in columns}
-        self._open(channel)
+        self.deployment.open(channel)
+
+    def _do_remodel(self, model: Model) -> None:
+        """Change the merge model in the definition, which takes effect with a base (R18)."""
+        columns = self.naive.columns
+        if not {*model.key, *model.combine, *((model.order_by,) if model.order_by is not None else ())} <= {
+            c.identity for c in columns
+        }:
+            raise Stale
+        channel = self.scenario.channel(columns, model)
+        if model != self.naive.declared:
+            with suppress(nova.DefinitionConflict):
+                self.store.register(channel)
+                raise Difference("another merge model is accepted without replace=True")
+        self.store.register(channel, replace=True)
+        self.naive.declare(model)
+        self.declared = {c.identity for c in columns}
+        self.deployment.open(channel)
 
     def _refuses_other_partitions(self) -> None:
         """No channel with versions gets other partitions: its rows would be in none of them."""
@@ -369,20 +357,21 @@ class History:
             return
         other = None if self.scenario.dimension is not None else nova.dynamic(self.naive.columns[0].name)
         with suppress(nova.DefinitionError):
-            self.store.register(replace(self.scenario, dimension=other).channel(self.naive.columns), replace=True)
+            changed = replace(self.scenario, dimension=other).channel(self.naive.columns, self.naive.declared)
+            self.store.register(changed, replace=True)
             raise Difference(f"partitions {other} are accepted at version {self.naive.head}")
 
     def _do_reopen(self) -> None:
-        self._open(self._channel)
+        self.deployment.open(self.deployment.channel)
 
     def _do_run(self, binding: str) -> None:
         naive = self.naive
-        self.views.pop(binding, None)
+        self.deployment.views.pop(binding, None)
         since = self.cursors.get(binding)
         self.store.run(binding)
-        if binding not in self.views:
+        if binding not in self.deployment.views:
             raise Difference("the task did not run")
-        old, new, everything = self.views[binding]
+        old, new, everything = self.deployment.views[binding]
         if binding == "changes":
             self.compare.snapshot(everything, naive.states[-1], naive.columns, "all")
             if since is None:
@@ -391,8 +380,10 @@ class History:
             elif since > 0:
                 self.compare.snapshot(old, naive.states[since], naive.columns_at(since), f"old at {since}")
         if since is None:
-            changes = self.compare.as_changes(new, naive.columns)
-            if projected(naive.merged((), changes), naive.columns) != projected(naive.states[-1], naive.columns):
+            changes = self.compare.as_changes(new, naive.columns, naive.model)
+            if projected(naive.merged((), changes, naive.model), naive.columns) != projected(
+                naive.states[-1], naive.columns
+            ):
                 raise Difference(f"new of the first run: {changes} is not {naive.states[-1]}")
         else:
             self.compare.changes(new, since, naive.head, None, f"new since {since}", has_run=True)
@@ -402,15 +393,6 @@ class History:
 
     def _may_be_collected(self, number: int) -> bool:
         return self.collected and number != self.naive.head and number != self.cursors.get("changes")
-
-    def _table(self, at: int | None, strategy: str = "arrow", **selection: Any) -> pa.Table:
-        store = self._store("arrow" if strategy == "batches" else strategy)
-        selected = store.read("table", at=at, **selection)
-        if strategy == "arrow":
-            return selected.to_arrow()
-        if strategy == "batches":
-            return selected.to_batches().read_all()
-        return store.engine.to_arrow(selected.to_spark())
 
     def _named(self, partition: tuple[Any] | None) -> Any:
         """The partition as an argument of a verb, spelled in another way after each commit."""

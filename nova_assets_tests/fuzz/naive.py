@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from nova_assets_tests.fuzz.values import COMBINERS, ColumnType, limits, rank
 
 Row = Mapping[int, Any]
+Kind: TypeAlias = Literal["append", "multiset", "upsert", "keyed"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Column:
 class Model:
     """A merge model by the identities of its columns."""
 
-    kind: Literal["append", "multiset", "upsert", "keyed"]
+    kind: Kind
     key: tuple[int, ...] = ()
     order_by: int | None = None
     combine: Mapping[int, str] = field(default_factory=dict)
@@ -54,13 +55,13 @@ class Event:
 
     Args:
         partition: the one value of the partition column that a base or drop is for; a tuple, or None for all.
-        model: the merge model of this delta alone.
+        own_model: the merge model of this delta alone.
     """
 
     kind: Literal["delta", "base", "drop"]
     changes: tuple[Change, ...] = ()
     partition: tuple[Any] | None = None
-    model: Model | None = None
+    own_model: Model | None = None
 
 
 State = tuple[Row, ...]
@@ -70,11 +71,17 @@ class NaiveChannel:
     """Every version of a channel.
 
     Args:
+        model: the merge model of its first definition.
         partition: the identity of its partition column; None for an unpartitioned channel.
+
+    Attributes:
+        declared: the merge model of the present definition. A changed one takes effect with a base of all partitions.
+        models: the merge model of each version.
     """
 
     def __init__(self, model: Model, columns: Sequence[Column], partition: int | None) -> None:
-        self.model = model
+        self.declared = model
+        self.models: list[Model] = [model]
         self.partition = partition
         self.columns = tuple(columns)
         self.next_identity = len(self.columns)
@@ -86,37 +93,67 @@ class NaiveChannel:
     def head(self) -> int:
         return len(self.states) - 1
 
+    @property
+    def model(self) -> Model:
+        """The merge model in effect."""
+        return self.models[-1]
+
+    @property
+    def is_model_pending(self) -> bool:
+        """Whether the channel waits for the base with which a changed merge model takes effect (R18)."""
+        return self.declared != self.model
+
+    @property
+    def fixed(self) -> frozenset[int]:
+        """The columns that no redefinition of columns touches: those of the partitions and of the merge models."""
+        models = (self.model, self.declared)
+        own = {c for m in models for c in (*m.key, *m.combine, m.order_by)} | {self.partition}
+        return frozenset(c for c in own if c is not None)
+
+    def declare(self, model: Model) -> None:
+        """Change the merge model in the definition. A channel without versions has it at once."""
+        self.declared = model
+        if self.head == 0:
+            self.models = [model]
+
     def columns_at(self, number: int) -> tuple[Column, ...]:
         """The columns of a version; of the newest, as they are declared now."""
         return self.columns if number >= self.head else self.schemas[number]
 
     def commit(self, event: Event) -> None:
-        self.states.append(self.after(self.states[-1], event))
+        takes_effect = event.kind == "base" and event.partition is None
+        self.models.append(self.declared if takes_effect else self.model)
+        self.states.append(self.after(self.states[-1], event, self.model))
         self.events.append(event)
         self.schemas.append(self.columns)
 
-    def after(self, state: State, event: Event) -> State:
-        """The rows after one event."""
+    def after(self, state: State, event: Event, model: Model) -> State:
+        """The rows after one event, under the merge model of its version."""
         if event.kind == "delta":
-            return self.merged(state, event.changes, event.model)
+            return self.merged(state, event.changes, event.own_model or model)
         left = () if event.partition is None else tuple(r for r in state if not self._within(r, event.partition))
         return left + tuple(c.row for c in event.changes)
 
-    def merged(self, state: State, changes: Sequence[Change], own_model: Model | None = None) -> State:
-        """The rows after a delta. Of each key its deletion applies before its live rows."""
-        model = own_model or self.model
+    def merged(self, state: State, changes: Sequence[Change], model: Model) -> State:
+        """The rows after a delta. Of each key its deletion applies before its live rows.
+
+        Under a model that takes effect now, earlier rows may have one key in common: a change of this key concerns all
+        of them.
+        """
         if model.kind == "append":
             return state + tuple(c.row for c in changes)
         if model.kind == "multiset":
             return self._merged_multiset(state, changes)
-        rows = {self.key(r): r for r in state}
+        rows: dict[Any, list[Row]] = {}
+        for row in state:
+            rows.setdefault(key_of(row, model), []).append(row)
         for change in sorted(changes, key=lambda c: not c.deleted):
-            key = self.key(change.row)
+            key = key_of(change.row, model)
             if change.deleted:
                 rows.pop(key, None)
             else:
-                rows[key] = self.folded(rows[key], change.row, model) if key in rows else change.row
-        return tuple(rows.values())
+                rows[key] = [reduce(lambda a, b: self.folded(a, b, model), [*rows.get(key, []), change.row])]
+        return tuple(row for same in rows.values() for row in same)
 
     def _merged_multiset(self, state: State, changes: Sequence[Change]) -> State:
         """The rows after a delta of a multiset: one row fewer for each deletion, as far as there is one."""
@@ -140,7 +177,16 @@ class NaiveChannel:
         return row
 
     def key(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row.get(c) for c in self.model.key)
+        """The key of a row under the declared model."""
+        return key_of(row, self.declared)
+
+    def can_be_base(self, rows: Sequence[Row]) -> bool:
+        """Whether rows can be a base under the declared model: their keys are not null, and differ."""
+        keys = [self.key(r) for r in rows]
+        own = [n for n, c in enumerate(self.declared.key) if c != self.partition]
+        return not self.declared.key or (
+            len(set(keys)) == len(keys) and not any(key[n] is None for key in keys for n in own)
+        )
 
     def in_partition(self, state: Iterable[Row], partition: tuple[Any]) -> State:
         return tuple(r for r in state if self._within(r, partition))
@@ -158,20 +204,20 @@ class NaiveChannel:
         retained: State = ()
         state = self.states[since]
         dropped: set[tuple[Any]] = set()
-        for event in self.events[since:until]:
+        for event, model in zip(self.events[since:until], self.models[since + 1 : until + 1], strict=True):
             partitions = {(c.row.get(self.partition),) for c in event.changes} if self.partition is not None else set()
             if event.kind == "drop":
                 assert event.partition is not None
                 dropped.add(event.partition)
-                if self.model.kind == "append":
+                if model.kind == "append":
                     retained += self.in_partition(state, event.partition)
-                    state = self.after(state, event)
+                    state = self.after(state, event, model)
                 continue
             if event.kind == "base" and event.partition is None:
                 untouched = tuple(r for p in dropped - partitions for r in self.in_partition(state, p))
                 state = untouched + tuple(c.row for c in event.changes)
             else:
-                state = self.after(state, event)
+                state = self.after(state, event, model)
             dropped -= partitions | ({event.partition} if event.partition is not None else set())
         return retained + state
 
@@ -189,6 +235,10 @@ class NaiveChannel:
                 if gains > greatest or losses < least:
                     return True
         return False
+
+
+def key_of(row: Row, model: Model) -> tuple[Any, ...]:
+    return tuple(row.get(c) for c in model.key)
 
 
 def _signs(values: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import nova_assets as nova
-from nova_assets_tests.fuzz.naive import Column, Model
-from nova_assets_tests.fuzz.values import COMBINERS, KEY_TYPES, ORDER_TYPES, TYPES, WIDER_TYPES, ColumnType, canonical
+from nova_assets_tests.fuzz.models import draw_combiners, merge_model
+from nova_assets_tests.fuzz.naive import Column, Kind, Model
+from nova_assets_tests.fuzz.values import KEY_TYPES, ORDER_TYPES, TYPES, WIDER_TYPES, ColumnType, canonical
 
 _PARTITIONS: tuple[tuple[ColumnType, tuple[Any, ...], Any], ...] = (
     (TYPES["string"], ("a", "b", "c"), lambda column: nova.static(column, ["a", "b", "c"])),
@@ -24,8 +25,6 @@ _PARTITIONS: tuple[tuple[ColumnType, tuple[Any, ...], Any], ...] = (
 )
 
 
-Kind: TypeAlias = Literal["append", "multiset", "upsert", "keyed"]
-
 KINDS: tuple[Kind, ...] = ("append", "upsert", "upsert", "keyed", "keyed")
 
 
@@ -37,6 +36,7 @@ class Scenario:
         keys: raw values of the key columns, from which rows take theirs; few, so that rows meet.
         partition_values: raw values of the partition column; empty for an unpartitioned channel.
         small_files: whether a few rows fill several buckets and files.
+        possible_keys: types that a key may have.
     """
 
     columns: tuple[Column, ...]
@@ -48,6 +48,7 @@ class Scenario:
     clustered: bool
     small_files: bool
     keys: tuple[tuple[Any, ...], ...]
+    possible_keys: tuple[ColumnType, ...] = tuple(KEY_TYPES)
 
     @staticmethod
     def draw(
@@ -65,7 +66,7 @@ class Scenario:
         key = tuple(c.identity for c in columns) if keyed else ()
         partition = len(columns) - 1 if partitioned else None
         columns += [Column(len(columns) + n, f"v{n}", t) for n, t in enumerate(value_types)]
-        combine = _combine(rng, columns[-len(value_types) :]) if kind == "keyed" else {}
+        combine = draw_combiners(rng, columns[-len(value_types) :]) if kind == "keyed" else {}
         order_by = None
         if keyed and rng.random() < 0.4:
             order_by = len(columns)
@@ -82,63 +83,47 @@ class Scenario:
             clustered=bool(key_types) and key_types[0].ranges and rng.random() < 0.3,
             small_files=rng.random() < 0.6,
             keys=tuple(tuple(rng.choice(values) for values in by_key) for _ in range(8)),
+            possible_keys=tuple(possible_keys),
         )
 
-    def channel(self, columns: tuple[Column, ...], renamed: dict[str, str] | None = None) -> nova.Channel:
-        """The definition with these columns."""
-        key = [c.name for k in self.model.key for c in columns if c.identity == k]
+    def channel(
+        self, columns: tuple[Column, ...], model: Model | None = None, renamed: dict[str, str] | None = None
+    ) -> nova.Channel:
+        """The definition with these columns, and this merge model or the first one."""
+        model = model or self.model
+        key = [c for k in model.key for c in columns if c.identity == k]
         return nova.Channel(
             "table",
-            merge=merge_model(self.model, columns),
+            merge=merge_model(model, columns),
             schema=", ".join(f"{c.name} {c.type.ddl}" for c in columns),
             partitions=() if self.dimension is None else (self.dimension,),
             on_schema_change="evolve" if self.evolve else "freeze",
-            cluster_by=key[0] if self.clustered else (),
+            cluster_by=key[0].name if self.clustered and key and key[0].type.ranges else (),
             renamed=renamed,
         )
 
-    def model_of_one_block(self, rng: random.Random, columns: tuple[Column, ...]) -> Model | None:
-        """Another merge model that a single delta may have; None if there is none."""
-        if self.model.kind in ("append", "multiset"):
-            return None if self.model.kind == "append" else Model("append")
-        if rng.random() < 0.5 and (self.model.kind == "keyed" or self.model.order_by is not None):
-            return Model("upsert", self.model.key)
-        free = [c for c in columns if c.identity not in self.fixed and _fits("max", c.type)]
-        return Model("keyed", self.model.key, None, {rng.choice(free).identity: "max"}) if free else None
+    def rows(
+        self, rng: random.Random, columns: tuple[Column, ...], most: int, key: Collection[int] = ()
+    ) -> list[dict[str, Any]]:
+        """Random rows by column name. The first key of the channel comes from ``keys``.
 
-    @property
-    def fixed(self) -> frozenset[int]:
-        """The columns that no redefinition touches."""
-        own = {*self.model.key, *self.model.combine, self.model.order_by, self.partition}
-        return frozenset(c for c in own if c is not None)
+        Args:
+            key: columns of the present key, which are never null.
+        """
+        return [self._row(rng, columns, key) for _ in range(rng.randint(0, most))]
 
-    def rows(self, rng: random.Random, columns: tuple[Column, ...], most: int) -> list[dict[str, Any]]:
-        """Random rows by column name, whose keys come from ``keys``."""
-        return [self._row(rng, columns) for _ in range(rng.randint(0, most))]
-
-    def _row(self, rng: random.Random, columns: tuple[Column, ...]) -> dict[str, Any]:
+    def _row(self, rng: random.Random, columns: tuple[Column, ...], key: Collection[int]) -> dict[str, Any]:
         row: dict[str, Any] = {}
-        key = dict(zip([c for c in self.model.key if c != self.partition], rng.choice(self.keys), strict=True))
+        first_key = dict(zip([c for c in self.model.key if c != self.partition], rng.choice(self.keys), strict=True))
         for column in columns:
             if column.identity == self.partition:
                 row[column.name] = rng.choice(self.partition_values)
-            elif column.identity in key:
-                row[column.name] = key[column.identity]
+            elif column.identity in first_key:
+                row[column.name] = first_key[column.identity]
             else:
-                row[column.name] = None if rng.random() < 0.2 else rng.choice(column.type.values)
+                is_null = rng.random() < 0.2 and column.identity not in key
+                row[column.name] = None if is_null else rng.choice(column.type.values)
         return row
-
-
-def merge_model(model: Model, columns: tuple[Column, ...]) -> Any:
-    """The model as users write it."""
-    names = {c.identity: c.name for c in columns}
-    key = [names[c] for c in model.key]
-    order_by = None if model.order_by is None else names[model.order_by]
-    if model.kind == "upsert":
-        return nova.Upsert(key=key, order_by=order_by)
-    if model.kind == "keyed":
-        return nova.Keyed(key=key, combine={names[c]: f for c, f in model.combine.items()}, order_by=order_by)
-    return nova.Multiset() if model.kind == "multiset" else nova.Append()
 
 
 def canonical_row(row: dict[str, Any], columns: tuple[Column, ...]) -> dict[int, Any]:
@@ -149,20 +134,3 @@ def canonical_row(row: dict[str, Any], columns: tuple[Column, ...]) -> dict[int,
 def widened(column: Column) -> Column | None:
     """The column with the type into which it may be widened; None where there is none."""
     return None if column.type.wider is None else replace(column, type=WIDER_TYPES[column.type.wider])
-
-
-def _combine(rng: random.Random, columns: list[Column]) -> dict[int, str]:
-    found = {}
-    for column in columns:
-        fitting = [f for f in COMBINERS if _fits(f, column.type)]
-        if fitting and rng.random() < 0.8:
-            found[column.identity] = rng.choice(fitting)
-    return found
-
-
-def _fits(combiner: str, type_: ColumnType) -> bool:
-    if combiner == "sum":
-        return type_.summable
-    if combiner.startswith("bool"):
-        return type_.ddl == "boolean"
-    return type_ in ORDER_TYPES

@@ -60,6 +60,19 @@ def changes_of_some_columns_lose_deletions(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def changed_models_take_effect_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("nova_assets.plan.run.has_new_merge_model", lambda history: False)
+
+
+def one_row_of_each_new_key_is_compared(patch: pytest.MonkeyPatch) -> None:
+    from nova_assets.engine.read.spark_diff import diff_snapshots
+
+    def diff(old: Any, new: Any, model: Any, *, may_repeat_old_keys: bool) -> Any:
+        return diff_snapshots(old.dropDuplicates(list(model.key)) if may_repeat_old_keys else old, new, model)
+
+    patch.setattr("nova_assets.engine.read.spark_reader.diff_snapshots", diff)
+
+
 @pytest.mark.parametrize(
     ("plant", "keys", "first_seed"),
     [
@@ -68,6 +81,8 @@ def changes_of_some_columns_lose_deletions(patch: pytest.MonkeyPatch) -> None:
         (partitions_of_a_filled_channel_may_change, BUCKETED_TYPES, 0),
         (partitions_are_named_as_they_are_written, BUCKETED_TYPES, 2),
         (changes_of_some_columns_lose_deletions, BUCKETED_TYPES, 0),
+        (changed_models_take_effect_at_once, BUCKETED_TYPES, 0),
+        pytest.param(one_row_of_each_new_key_is_compared, BUCKETED_TYPES, 0, marks=EXHAUSTIVE),
         pytest.param(sums_overflow, BUCKETED_TYPES, 0, marks=EXHAUSTIVE),
         pytest.param(zeros_of_two_signs_are_two_keys, [TYPES["float"], TYPES["double"]], 8, marks=EXHAUSTIVE),
         pytest.param(deltas_are_chained_out_of_order, KEY_TYPES, 0, marks=EXHAUSTIVE),

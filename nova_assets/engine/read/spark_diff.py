@@ -11,24 +11,32 @@ from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 
 _OLD, _NEW, _COUNT, _ROW = "__nova_old", "__nova_new", "__nova_count", "__nova_row"
+_REPEATED = "__nova_repeated"
 
 
-def diff_snapshots(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFrame:
+def diff_snapshots(
+    old: DataFrame, new: DataFrame, model: MergeModel, *, may_repeat_old_keys: bool = False
+) -> DataFrame:
     """Change from one snapshot of a keyed channel to another, with ``_deleted`` last. Deletions carry the old row.
 
     Args:
-        old, new: snapshots with the same columns, one row per key.
+        old, new: snapshots with the same columns. ``new`` has one row per key.
+        may_repeat_old_keys: whether ``old`` may have several rows per key, because it was written under another key.
+            Such a key is deleted, with one of its rows, and inserted again. So no row of it is left (R10, R11).
     """
     key_columns, columns = list(model.key), new.columns
-    before = old.select(*map(col, key_columns), struct_of_columns(columns).alias(_OLD))
+    before = old.select(*map(col, key_columns), struct_of_columns(columns).alias(_OLD), F.lit(False).alias(_REPEATED))
+    if may_repeat_old_keys:
+        is_repeated = (F.count(F.lit(1)) > 1).alias(_REPEATED)
+        before = before.groupBy(*map(col, key_columns)).agg(F.first(_OLD).alias(_OLD), is_repeated)
     after = new.select(*map(col, key_columns), struct_of_columns(columns).alias(_NEW))
     joined = before.join(after, key_columns, "full_outer")
     row_type = new.schema
-    changed = joined.filter(
-        ~maps_to_sorted_arrays(col(_OLD), row_type).eqNullSafe(maps_to_sorted_arrays(col(_NEW), row_type))
-    )
+    is_equal = maps_to_sorted_arrays(col(_OLD), row_type).eqNullSafe(maps_to_sorted_arrays(col(_NEW), row_type))
+    is_repeated_key = F.coalesce(col(_REPEATED), F.lit(False))
+    changed = joined.filter(~is_equal | is_repeated_key)
     is_live = col(_NEW).isNotNull()
-    is_deleted = col(_OLD).isNotNull() & (~is_live | _needs_delete_before_insert(model))
+    is_deleted = col(_OLD).isNotNull() & (~is_live | is_repeated_key | _needs_delete_before_insert(model))
 
     def change_row(side: str, deleted: bool) -> Column:
         return F.struct(*(col(side).getField(c).alias(c) for c in columns), F.lit(deleted).alias(DELETED))

@@ -212,9 +212,8 @@ class SparkReader:
             return added_rows_or_raise(old, new, read.new.channel, assume_none_removed=keeps_all_rows)
         if isinstance(model, Multiset):
             return diff_multisets(old, new)
-        if merge_model_of(read.old).key != model.key:  # written under another merge model (R18): no key, or another one
-            old = old.dropDuplicates(list(model.key))
-        return diff_snapshots(old, new, model)
+        has_other_key = merge_model_of(read.old).key != model.key  # written under another merge model (R18)
+        return diff_snapshots(old, new, model, may_repeat_old_keys=has_other_key)
 
     def _empty_read_frame(self, read: EmptyRead) -> DataFrame:
         schema = read.schema or _NO_COLUMNS
