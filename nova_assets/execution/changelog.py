@@ -13,7 +13,7 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.reads import Snapshot, SnapshotDiff
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.run import has_new_merge_model
+from nova_assets.plan.required_base import has_new_merge_model
 
 
 def stage_missing_changelogs(
