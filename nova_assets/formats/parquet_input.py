@@ -12,7 +12,12 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.declared_types import declared_types
-from nova_assets.formats.parquet_types import check_parquet_footer, check_parquet_types, may_be_julian
+from nova_assets.formats.parquet_types import (
+    check_parquet_footer,
+    check_parquet_types,
+    damaged_file_error,
+    may_be_julian,
+)
 from nova_assets.formats.python_values import map_entries, text_of_value
 from nova_assets.formats.value_checks import check_not_julian
 from nova_assets.model.schema import DataType, Schema
@@ -66,7 +71,9 @@ class ParquetInput:
     def read(self) -> pa.Table:
         """All rows."""
         if self._seconds is None and not self._may_be_julian:
-            return self._micros.read()
+            table = self._micros.read()
+            self._check_row_count(table.num_rows, None)
+            return table
         tables = list(self.iter_tables(_BATCH_ROWS))
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
@@ -79,11 +86,21 @@ class ParquetInput:
             row_groups: numbers of the row groups to read; None for all.
             first_row_number: number of the first row in errors.
         """
+        row_number = first_row_number
         for table in self._iter_converted(batch_rows, row_groups, first_row_number, threads):
             if self._may_be_julian:
-                check_not_julian(table, self._display_name, first_row_number)
+                check_not_julian(table, self._display_name, row_number)
             yield table
-            first_row_number += table.num_rows
+            row_number += table.num_rows
+        self._check_row_count(row_number - first_row_number, row_groups)
+
+    def _check_row_count(self, rows: int, row_groups: Sequence[int] | None) -> None:
+        """Check that Arrow has read all rows: it skips a page of a kind that it does not know. Raises BadRecord."""
+        footer = self._micros.metadata
+        groups = range(footer.num_row_groups) if row_groups is None else row_groups
+        expected = sum(footer.row_group(n).num_rows for n in groups)
+        if rows != expected:
+            raise damaged_file_error(self._display_name, f"{rows} rows in its pages, and {expected} in its footer")
 
     def _iter_converted(
         self, batch_rows: int, row_groups: Sequence[int] | None, first_row_number: int, threads: bool

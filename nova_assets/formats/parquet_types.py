@@ -45,10 +45,15 @@ def check_parquet_footer(footer: pq.FileMetaData, file_name: str) -> None:
         found = "a footer with a column that is neither required, nor optional, nor repeated"
     else:
         return
-    raise BadRecord(
+    raise damaged_file_error(file_name, found)
+
+
+def damaged_file_error(file_name: str, found: str) -> BadRecord:
+    """Error for a Parquet file with damage that Arrow does not notice."""
+    return BadRecord(
         f"{file_name}: the Parquet file is damaged",
         found=found,
-        expected="a footer as its writer wrote it",
+        expected="a file as its writer wrote it",
         next="fetch the file again, or let its writer write it again",
         file=file_name,
     )

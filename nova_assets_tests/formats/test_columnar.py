@@ -205,6 +205,24 @@ def test_rows_that_only_one_part_of_a_footer_counts_are_not_left_out(tmp_path: P
     assert hidden == 2
 
 
+def test_a_page_that_arrow_skips_is_damage(tmp_path: Path) -> None:
+    """Arrow skips a page of an unknown kind, and reads no rows."""
+    path = tmp_path / "t.parquet"
+    duckdb.sql(f"COPY (SELECT 7 AS v UNION ALL SELECT NULL) TO '{path}' (FORMAT parquet)")
+    content = path.read_bytes()
+    assert content[4:6] == b"\x15\x00", "the kind of the first page"
+    path.write_bytes(content[:5] + b"\x10" + content[6:])
+    assert pq.ParquetFile(path).read().num_rows == 0
+    rows = LargeParquetFiles([path], None, allow_widening=False)
+    for read in (
+        lambda: convert_insert_data(path, None),
+        lambda: [t for part in rows.split_into_parts() for t in read_part(part, None, False, rows.row_schema())],
+        lambda: decode_body(path, "parquet", None, tmp_path / "out", 2**20),
+    ):
+        with pytest.raises(nova.BadRecord, match=r"(?s)the Parquet file is damaged.*0 rows in its pages, and 2 in"):
+            read()
+
+
 def test_a_column_without_a_valid_repetition_is_not_read_as_other_values(tmp_path: Path) -> None:
     """Arrow reads such a column as required, so it takes the marks of nulls for values."""
     path = tmp_path / "t.parquet"
