@@ -14,7 +14,7 @@ import pyarrow as pa
 from fastavro.read import LOGICAL_READERS
 
 from nova_assets.errors import BadRecord
-from nova_assets.formats.input_file import InputFile, bad_record_error
+from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error
 from nova_assets.formats.parsed_records import ParsedRecords, refused_record_from_row
 from nova_assets.formats.row_collector import BadValue, RowCollector
 from nova_assets.formats.schema_fit import schema_of
@@ -33,6 +33,7 @@ def read_avro(file: InputFile, schema: Schema | None) -> pa.Table:
     Raises:
         BadRecord: the file is no Avro file, cannot be read to its end, or has a record that does not conform.
         SchemaMismatch: Spark lacks the type of an undeclared column, or its values have different types.
+        EmptyInput: the file has no record, and no columns are declared.
     """
     parsed = _read_records(file, RowCollector(schema, "keep", TYPED))
     if parsed.refused:
@@ -46,6 +47,8 @@ def read_avro(file: InputFile, schema: Schema | None) -> pa.Table:
             line=first.line,
             **column_field,
         )
+    if not parsed.table.num_columns and not parsed.table.num_rows:
+        raise empty_file_error(file)
     schema_of(parsed.table)  # rejects types that Spark lacks
     return parsed.table
 

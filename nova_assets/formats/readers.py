@@ -10,14 +10,7 @@ import pyarrow as pa
 
 from nova_assets.formats import avro_file, csv_file, json_file, parquet_and_orc, text_file
 from nova_assets.formats.column_conversion import convert_table
-from nova_assets.formats.input_file import (
-    COMPRESSIONS,
-    READ_ERRORS,
-    InputFile,
-    bad_record_error,
-    empty_file_error,
-    unreadable_file_error,
-)
+from nova_assets.formats.input_file import COMPRESSIONS, READ_ERRORS, InputFile, bad_record_error, unreadable_file_error
 from nova_assets.formats.parsed_records import ParsedRecords
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.formats.value_checks import check_values
@@ -78,8 +71,6 @@ def read_table(file: InputFile, format_: Format, schema: Schema | None) -> pa.Ta
         table = _TABLE_READERS[format_](file, schema)
     except (EOFError, zlib.error) as error:
         raise unreadable_file_error(file, error) from error
-    if not table.num_columns and not table.num_rows:
-        raise empty_file_error(file)
     if not table.num_columns:  # later steps lose the row count of such a table
         raise bad_record_error(file, "the file's records have no column", found=f"{table.num_rows} records")
     return table
