@@ -23,7 +23,7 @@ from nova_assets.model.reads import DeltaChain, Snapshot
 from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
-from nova_assets.plan import modes
+from nova_assets.plan import delta_paths, modes
 from nova_assets.plan.compaction import (
     PlannedCompaction,
     compactions_of_complete_partitions,
@@ -373,7 +373,7 @@ def _group_chains_into_writes(
     last_group_by_partition: dict[str, int] = {}
     for compaction in compactions:
         assert compaction.since is not None
-        chained_deltas = modes.shortest_delta_path(
+        chained_deltas = delta_paths.shortest_delta_path(
             history_by_partition[compaction.partition], compaction.since, compaction.at
         )
         assert chained_deltas, "no path of deltas leads from the first number of the chain to the last"

@@ -19,6 +19,7 @@ from nova_assets.model.reads import DeltaChain, Read, has_own_models, source_blo
 from nova_assets.model.retention import RetentionState, RetentionVerdict
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
+from nova_assets.plan.delta_paths import chainable_path, shortest_delta_path
 
 NEWEST_SNAPSHOT = "the newest snapshot"
 
@@ -94,13 +95,13 @@ def _reads_of_cursor(
 
 
 def _newest_replacing_bases(history: History, since: int, at: int) -> Iterator[Block]:
-    """Newest base of each partition without a path of deltas, from a task, an insert or a restore.
+    """Newest base of each partition without a path of chainable deltas, from a task, an insert or a restore.
 
     A read does not open that base if a later base of compaction exists. It still proves that the change must be
     computed by comparing snapshots, and that no delta was lost.
     """
     for partition_history in history.partition_histories:
-        if modes.shortest_delta_path(partition_history, since, at) is None:
+        if chainable_path(partition_history, since, at) is None:
             bases = [b for b in partition_history.blocks if modes.is_user_written_base(b) and since < b.hi <= at]
             yield from sorted(bases, key=lambda b: b.hi)[-1:]
 
@@ -112,7 +113,7 @@ def _paths_with_own_models(history: History, since: int, at: int) -> Iterator[Bl
     prove that no delta was lost.
     """
     for partition_history in history.partition_histories:
-        path = modes.shortest_delta_path(partition_history, since, at) or ()
+        path = shortest_delta_path(partition_history, since, at) or ()
         if has_own_models(path):
             yield from path
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from nova_assets.model.reads import has_own_models
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, PartitionHistory
-from nova_assets.plan.modes import is_answerable, is_user_written_base, schema_at_version, shortest_delta_path
+from nova_assets.plan.delta_paths import shortest_delta_path
+from nova_assets.plan.modes import is_answerable, is_user_written_base, schema_at_version
 
 
 class IncompleteHistory(Exception):

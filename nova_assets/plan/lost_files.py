@@ -16,8 +16,9 @@ from nova_assets.model.merge import Append
 from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.retention import RetentionState
 from nova_assets.model.timeline import History, PartitionHistory
+from nova_assets.plan.delta_paths import last_number_up_to
 from nova_assets.plan.garbage_collection import NEWEST_SNAPSHOT, reasons_of_possible_reads
-from nova_assets.plan.modes import answerable_versions, last_number_up_to
+from nova_assets.plan.modes import answerable_versions
 
 DefectByPath = Mapping[str, str]
 """Path of a damaged file -> description of the defect."""

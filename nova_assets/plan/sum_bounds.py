@@ -14,6 +14,7 @@ from nova_assets.model.schema import DataType
 from nova_assets.model.sum_bounds import RequireSumHeadroom, greatest_symmetric_value, largest_recorded_magnitude
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
+from nova_assets.plan.delta_paths import last_number_up_to
 
 SMALL_SUM_DIVISOR = 1000
 """Sums of at most this fraction of their type's range are not compared with older versions."""
@@ -95,5 +96,5 @@ def _finest_deltas_to_head(partition_history: PartitionHistory) -> tuple[Block, 
         if not ending_deltas:
             break
         found.append(max(ending_deltas, key=lambda b: b.lo))
-        at = modes.last_number_up_to(partition_history.numbers, found[-1].lo)
+        at = last_number_up_to(partition_history.numbers, found[-1].lo)
     return tuple(found)

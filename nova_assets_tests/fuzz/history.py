@@ -15,11 +15,11 @@ from nova_assets_tests.fuzz.comparison import Comparison, Difference
 from nova_assets_tests.fuzz.data_forms import Stale, as_data, twins
 from nova_assets_tests.fuzz.deployment import Deployment
 from nova_assets_tests.fuzz.models import merge_model
-from nova_assets_tests.fuzz.naive import Change, Column, Event, Model, NaiveChannel, State, projected
+from nova_assets_tests.fuzz.naive import Change, Column, Event, Model, NaiveChannel, projected
 from nova_assets_tests.fuzz.partition_spellings import spell_partition
 from nova_assets_tests.fuzz.redefinitions import redefined_columns
 from nova_assets_tests.fuzz.scenario import Scenario, canonical_row, widened
-from nova_assets_tests.fuzz.values import TYPES, canonical, limits
+from nova_assets_tests.fuzz.values import TYPES, canonical
 
 
 class History:
@@ -33,8 +33,8 @@ class History:
         self.scenario = scenario
         self.naive = NaiveChannel(scenario.model, scenario.columns, scenario.partition)
         self.declared = {c.identity for c in scenario.columns}
-        self.combined: set[int] = set()
-        """Columns that a block combines by a model of its own."""
+        self.named: set[int] = set()
+        """Columns that the model of a single block names."""
         self.compare = Comparison(self.naive)
         self.collected = False
         self.cursors: dict[str, int] = {}
@@ -97,7 +97,7 @@ class History:
         columns = self._evolved(came) if rows else self.naive.columns
         data = as_data(rows, came, form, (own_model or self.naive.model).has_deletions)
         after = self.naive.merged(self.naive.states[-1], changes, own_model or self.naive.model)
-        may_overflow, must_refuse = self.naive.sums_overflow(changes), self._outside(after)
+        may_overflow, must_refuse = self.naive.sums_overflow(changes), self.naive.sum_outside_its_type(after)
         merge = None if own_model is None else merge_model(own_model, self.naive.columns)
         try:
             commit = self.store.insert("table", data, merge=merge, format=format)
@@ -115,7 +115,7 @@ class History:
             self.naive.columns = columns
             self.naive.commit(Event("delta", changes, own_model=own_model))
             if own_model is not None:
-                self.combined |= {*own_model.combine}
+                self.named |= {*own_model.key, *own_model.combine}
         if commit.seq != self.naive.head:
             raise Difference(f"the insert took number {commit.seq}, not {self.naive.head}")
 
@@ -128,17 +128,6 @@ class History:
         by_identity = {c.identity: c for c in came}
         now = tuple(by_identity.pop(c.identity, c) for c in self.naive.columns)
         return (*now, *by_identity.values())
-
-    def _outside(self, state: State) -> str | None:
-        """A sum that its column's type cannot hold."""
-        for column in self.naive.columns:
-            if self.naive.model.combine.get(column.identity) == "sum":
-                least, greatest = limits(column.type)
-                for row in state:
-                    value = row.get(column.identity)
-                    if value is not None and not least <= value <= greatest:
-                        return f"{column.name} = {value} of {column.type.ddl}"
-        return None
 
     def _refuses_a_delta(self, data: Any) -> None:
         """A changed merge model waits for a base of all partitions (R18)."""
@@ -321,7 +310,7 @@ class History:
         new_column = Column(self.naive.next_identity, name, TYPES[type])
         columns = redefined_columns(action, now, free, chosen, new_column, self.declared)
         names = {c.identity: c.name for c in columns}
-        if columns == now or any(names.get(c.identity) != c.name for c in now if c.identity in self.combined):
+        if columns == now or any(names.get(c.identity) != c.name for c in now if c.identity in self.named):
             return  # a block is read by a model that names such a column
         self._refuses_other_partitions()
         renamed = {names[c.identity]: c.name for c in now if names.get(c.identity, c.name) != c.name}

@@ -221,6 +221,17 @@ class NaiveChannel:
             dropped -= partitions | ({event.partition} if event.partition is not None else set())
         return retained + state
 
+    def sum_outside_its_type(self, state: State) -> str | None:
+        """A sum that its column's type cannot hold."""
+        for column in self.columns:
+            if self.model.combine.get(column.identity) == "sum":
+                least, greatest = limits(column.type)
+                for row in state:
+                    value = row.get(column.identity)
+                    if value is not None and not least <= value <= greatest:
+                        return f"{column.name} = {value} of {column.type.ddl}"
+        return None
+
     def sums_overflow(self, changes: Sequence[Change]) -> bool:
         """Whether a sum of any group of this delta's rows with earlier rows may leave its type."""
         sums = [c for c in self.columns if self.model.combine.get(c.identity) == "sum"]
