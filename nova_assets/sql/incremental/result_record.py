@@ -138,7 +138,12 @@ class ResultRecord:
             return "a setting of the Spark session has changed"
         for channel, fingerprint in self.columns.items():
             if last.get("columns", {}).get(channel, fingerprint) != fingerprint:
-                return f"columns of channel {channel} were declared again"
+                is_result = channel == self.channel
+                return (
+                    f"columns of {channel} were declared again"
+                    if is_result
+                    else "the definition of an input has changed"
+                )
         for dataset, (channel, _) in self.inputs.items():
             last_channel, version = last.get("inputs", {}).get(dataset, ("", None))
             version = last_execution.written_heads.get(channel, version)  # it also read what it wrote itself

@@ -151,7 +151,7 @@ def test_a_column_of_the_result_that_was_dropped_and_declared_again(shop: Shop) 
     shop.store.insert("orders", [{"id": 9, "user": 0, "amount": 5}])
     rows, strategy, reason = shop.run()
     assert (rows, strategy) == ([(0, 3, 7), (1, 2, 4)], "comparison")
-    assert reason == "columns of channel totals were declared again"
+    assert reason == "columns of totals were declared again"
     shop.store.insert("orders", [{"id": 8, "user": 0, "amount": 1}])
     assert shop.run()[:2] == ([(0, 4, 8), (1, 2, 4)], "changes")
 
