@@ -257,7 +257,8 @@ class Maker:
             self.bulk.heads[channel.name] = head
         else:
             text = (json.dumps(definition), definition_fingerprint(definition))
-            row = (channel.name, *text, head, self._constants(channel)["schema"], _START, False, "{}", None, head)
+            schemas = (self._constants(channel)["schema"], None)
+            row = (channel.name, *text, head, *schemas, _START, False, "{}", None, head)
             # Without steps: as in a catalog from before they were counted.
             self.bulk.add("nova_channels", (*row, 0, ""))
 
