@@ -61,7 +61,7 @@ def changes_of_some_columns_lose_deletions(patch: pytest.MonkeyPatch) -> None:
 
 
 def changed_models_take_effect_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("nova_assets.plan.run.has_new_merge_model", lambda history: False)
+    patch.setattr("nova_assets.plan.required_base.has_new_merge_model", lambda history: False)
 
 
 def one_row_of_each_new_key_is_compared(patch: pytest.MonkeyPatch) -> None:

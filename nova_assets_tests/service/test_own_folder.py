@@ -61,6 +61,15 @@ def empty(folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def lose(folder: Path, remains: Path) -> None:
+    """Remove a folder at once, so that no instance writes into it meanwhile.
+
+    Args:
+        remains: folder on the same file system, for what is removed.
+    """
+    shutil.rmtree(folder.rename(remains / f"lost-{folder.name}"))
+
+
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceWithFolders]:
     catalog = f"sqlite:///{tmp_path}/catalog.db"
@@ -77,7 +86,9 @@ def service(tmp_path: Path) -> Iterator[ServiceWithFolders]:
 def test_instances_survive_the_loss_of_temporary_folders_and_of_their_own(service: ServiceWithFolders) -> None:
     assert service.insert(1) == 200
     assert list(service.temporary.iterdir()) == [], "nothing of the service is in the temporary folder"
-    for number, remove in enumerate((lambda: empty(service.temporary), lambda: shutil.rmtree(service.own)), start=2):
+    for number, remove in enumerate(
+        (lambda: empty(service.temporary), lambda: lose(service.own, service.folder)), start=2
+    ):
         remove()
         for _ in range(10):  # whichever instance answers
             answer = service.metrics()
@@ -90,7 +101,7 @@ def test_instances_survive_the_loss_of_temporary_folders_and_of_their_own(servic
 
 def test_counts_of_all_instances_are_visible_again_after_a_loss(service: ServiceWithFolders) -> None:
     for loss in (service.own, next(service.own.glob("nova-instances-*"))):
-        shutil.rmtree(loss)
+        lose(loss, service.folder)
         # Each instance notices at its next heartbeat, within about a second.
         wait_until(
             lambda: len(list(service.own.glob("nova-instances-*/gauge_livesum_*.db"))) == INSTANCES,
