@@ -9,7 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from nova_assets.execution.input_view import count_rows, has_new_definition, is_small_change, list_partitions
-from nova_assets.execution.task_context import has_dropped_partitions, last_execution, may_replace_output
+from nova_assets.execution.task_context import (
+    has_dropped_partitions,
+    last_execution,
+    may_replace_output,
+    must_replace_output,
+)
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
@@ -173,16 +178,7 @@ class _Forecast:
             reason_without_operators=lambda: reason_without_operators(plan, merge),
             has_stored_rows=self._has_stored_rows,
             reason_to_distrust=lambda: self._reason_to_distrust(head),
-            may_replace=lambda: (
-                any(o.kind == "base" for o in self.step.outputs)
-                or (
-                    may_replace_output(self.catalog, self.binding, self.step.task, port, self.run_plan.partition)
-                    and (
-                        self.is_partition
-                        or not any(has_dropped_partitions(self.catalog, i.channel) for i in self.datasets)
-                    )
-                )
-            ),
+            may_replace=lambda: self._may_replace(port),
             estimate=lambda: self._estimate(plan),
             nets_to_nothing=lambda: False,  # without reading rows
         )
@@ -196,6 +192,13 @@ class _Forecast:
         return self.binding.is_maintained and any(
             (mark.channel, mark.partition) == result for mark in self.catalog.dirty_partitions()
         )
+
+    def _may_replace(self, port: str) -> bool:
+        if must_replace_output(self.step, self.binding.workflowette.task(self.step.task), port):
+            return True
+        if not may_replace_output(self.catalog, self.binding, self.step.task, port, self.run_plan.partition):
+            return False
+        return self.is_partition or not any(has_dropped_partitions(self.catalog, i.channel) for i in self.datasets)
 
     def _reason_to_distrust(self, head: int) -> str | None:
         binding, partition, pins = self.binding.name, self.run_plan.partition, self.run_plan.pins
