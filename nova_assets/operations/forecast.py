@@ -175,7 +175,7 @@ class _Forecast:
             is_changed=not all(map(_is_unchanged, self.datasets)),
             has_frozen_rows=self.query.frozen is not None,
             is_redefined=any(has_new_definition(i.reads, self.binding.channels[i.port].merge) for i in self.datasets),
-            reason_without_operators=lambda: reason_without_operators(plan, merge),
+            reason_without_operators=lambda: reason_without_operators(plan),
             has_stored_rows=self._has_stored_rows,
             reason_to_distrust=lambda: self._reason_to_distrust(head),
             may_replace=lambda: self._may_replace(port),

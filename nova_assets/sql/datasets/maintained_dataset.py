@@ -23,6 +23,7 @@ from nova_assets.sql.incremental.frozen_rows import FrozenRows
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.incremental.maintained_query import QueryScope
 from nova_assets.sql.incremental.operators import Aggregation, NotMaintainable, Operator
+from nova_assets.sql.incremental.result_channel import reason_without_exact_key
 from nova_assets.sql.query.spark_confirmation import check_spark_columns
 from nova_assets.sql.query.spark_query import make_runnable
 from nova_assets.sql.text import SqlText
@@ -172,6 +173,13 @@ def _build_operators(graph: Graph, dataset: Dataset, late: Late, *, adds_floats:
     except NotMaintainable as error:
         reason = f"{error.reason} has no rule by which changes pass through it"
         raise dataset.statement.text.error(reason, error.node, expected='refresh="auto" or refresh="full"') from None
+    if without_key := reason_without_exact_key(operators):
+        raise dataset.statement.text.error(
+            without_key,
+            None,
+            expected='refresh="auto" or refresh="full"',
+            next="select the columns of GROUP BY, or add decimals instead of doubles",
+        )
     return operators
 
 

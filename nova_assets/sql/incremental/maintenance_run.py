@@ -106,7 +106,7 @@ class MaintenanceRun:
 
     def _check_is_incremental(self) -> None:
         """Raise SqlError if changes are required, and Spark does not confirm the operators that compute them."""
-        reason = reason_without_operators(self.plan, self.target.merge) if self.query.is_incremental else None
+        reason = reason_without_operators(self.plan) if self.query.is_incremental else None
         if reason and self.analysis.plan is not None:  # an input without rows tells nothing
             raise self.query.text.error(
                 f"refresh is incremental, and no change of the result can be computed: {reason}",
@@ -136,7 +136,7 @@ class MaintenanceRun:
             is_changed=any(view.is_changed for view in views),
             is_redefined=any(view.has_new_definition for view in views),
             has_frozen_rows=self.query.frozen is not None,
-            reason_without_operators=lambda: reason_without_operators(self.plan, target.merge),
+            reason_without_operators=lambda: reason_without_operators(self.plan),
             has_stored_rows=lambda: self._has_stored_rows,
             reason_to_distrust=lambda: self._record.reason_to_compare(
                 self._last_execution,

@@ -136,13 +136,16 @@ def key_error(query_name: str, target: Channel, plan: MaintenancePlan) -> Defini
     )
 
 
-def reason_without_operators(plan: MaintenancePlan, merge: MergeModel) -> str | None:
-    """Why the operators do not give the change of a result with this merge model; None if they do."""
-    if plan.operators is None:
-        return plan.reason
-    is_by_key = plan.operators.rounded and plan.operators.unstable is None
-    if is_by_key and exact_unique_key(plan.operators) is None:
-        return f"{min(plan.operators.rounded)} is rounded, and no key without rounded numbers follows from the query"
+def reason_without_operators(plan: MaintenancePlan) -> str | None:
+    """Why the operators do not give the change of a result; None if they do."""
+    return plan.reason if plan.operators is None else reason_without_exact_key(plan.operators)
+
+
+def reason_without_exact_key(operators: Operator) -> str | None:
+    """Why the stored rows cannot be removed by a key; None if they can, or if all values are exact."""
+    is_by_key = operators.rounded and operators.unstable is None
+    if is_by_key and exact_unique_key(operators) is None:
+        return f"{min(operators.rounded)} is rounded, and no key without rounded numbers follows from the query"
     return None
 
 

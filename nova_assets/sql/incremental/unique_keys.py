@@ -8,10 +8,16 @@ from itertools import product
 
 from sqlglot import exp
 
+from nova_assets.model.schema import DataType
 from nova_assets.sql.incremental.operators import Columns, JoinKind, Operator, Outputs, SetKind
 from nova_assets.sql.incremental.repeatability import is_generator
 
 Keys = frozenset[frozenset[str]]
+
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20, "decimal": 38, "boolean": 1, "date": 0, "string": 0}
+"""Types of columns that a comparison with a constant of their kind does not convert -> most digits of a value."""
+
+_MAX_DECIMAL_DIGITS = 38
 
 _MAX_KEYS = 8
 """Most keys that are kept for one operator, shortest first."""
@@ -46,18 +52,39 @@ def of_projection(operator: Operator, outputs: Outputs) -> Keys:
 
 
 def of_filter(operator: Operator, condition: exp.Expr) -> Keys:
-    """Keys of the input; after ``ROW_NUMBER() ... = 1``, also the columns by which the window is partitioned."""
+    """Keys of the input without the columns that the filter equates with a constant: ``WHERE id = 1`` leaves at most
+    one row, whose key is empty. After ``ROW_NUMBER() ... = 1``, also the columns by which the window is partitioned.
+    """
     row_numbers = operator.row_numbers
-    found = set(operator.unique_keys)
+    found, constant = set(operator.unique_keys), set[str]()
     for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
-        part = part.unnest()
-        if isinstance(part, exp.EQ) and isinstance(part.this, exp.Column) and _is_one(part.expression):
-            found |= {row_numbers[part.this.name]} if part.this.name in row_numbers else set()
-    return _shortest(found)
+        for column, value in _equated_literals(part.unnest()):
+            constant |= {column.name} if _have_one_value(operator.columns.get(column.name), value) else set()
+            if column.name in row_numbers and value.name == "1" and not value.is_string:
+                found.add(row_numbers[column.name])
+    return _shortest({key - constant for key in found})
 
 
-def _is_one(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Literal) and not node.is_string and node.name == "1"
+def _equated_literals(condition: exp.Expr) -> list[tuple[exp.Column, exp.Literal]]:
+    if not isinstance(condition, exp.EQ):
+        return []
+    sides = [(condition.this, condition.expression), (condition.expression, condition.this)]
+    return [(a, b) for a, b in sides if isinstance(a, exp.Column) and isinstance(b, exp.Literal)]
+
+
+def _have_one_value(type_: DataType | None, literal: exp.Literal) -> bool:
+    """Whether all values of a type that equal a literal are one value.
+
+    It is not so where Spark converts the column: ``'1'`` and ``'01'`` equal the number 1, and several long decimals
+    equal the double of a string or a decimal with more places than both fit in.
+    """
+    if type_ is None or type_.name not in _DIGITS:
+        return False
+    if literal.is_string:
+        return type_.name != "decimal"
+    digits = type_.args[0] if type_.name == "decimal" else _DIGITS[type_.name]
+    is_exact = literal.name.replace(".", "", 1).isdecimal()  # 1e18 is a double
+    return type_.name != "string" and is_exact and digits + len(literal.name) <= _MAX_DECIMAL_DIGITS
 
 
 def of_aggregation(group_keys: Sequence[exp.Expr], group_columns: Sequence[str]) -> Keys:
