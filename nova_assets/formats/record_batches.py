@@ -61,7 +61,8 @@ def _flush_batches(pending: list[pa.Table]) -> Iterator[pa.RecordBatch]:
     pending.clear()
     if table is not None:
         for batch in table.to_batches(MAX_BATCH_ROWS):
-            yield from _split_large_batch(batch)
+            if batch.num_rows:
+                yield from _split_large_batch(batch)
 
 
 def _split_large_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.reads import Read, Snapshot, describe_read, schema_of
+from nova_assets.model.schema import DELETED
 from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
 from nova_assets.model.text_format import format_read, format_read_totals
 from nova_assets.model.text_table import TextTable
@@ -52,7 +53,20 @@ class Selection:
             frame = self._engine.filter_by_keys(rows, self._keys_as_frame(), self._key_columns, in_process=computes_now)
         else:
             frame = self._engine.fetch(self.plan) if computes_now else self._engine.read(self.plan)
-        return frame if self._columns is None else self._engine.select(frame, self._columns)
+        columns = self._columns_to_read if computes_now else self._columns
+        return frame if columns is None else self._engine.select(frame, columns)
+
+    @property
+    def _columns_to_read(self) -> Sequence[str] | None:
+        """Columns to read. If none are requested, the first one is read and then left out, because tables without
+        columns lose their rows when they are concatenated, or sent by Spark.
+        """
+        schema = schema_of(self.plan)
+        return self._columns if schema is None or not self._selects_no_columns else schema.names[:1]
+
+    @property
+    def _selects_no_columns(self) -> bool:
+        return self._columns is not None and not self._columns
 
     def _keys_as_frame(self) -> Frame:
         """Keys in the types of the channel.
@@ -86,7 +100,7 @@ class Selection:
         """All rows, as a ``pyarrow.Table`` in memory."""
         with name_channel_in_overflow_errors(self.plan), self._engine.computation_scope():
             table: pa.Table = self._engine.to_arrow(self._build_frame(computes_now=True))
-        return table
+        return table.select(_deletion_mark(table.schema)) if self._selects_no_columns else table
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The rows of ``to_arrow`` in batches, for tables that are larger than memory.
@@ -106,8 +120,14 @@ class Selection:
             from nova_assets.formats.record_batches import stream_table
 
             return stream_table(self.to_arrow())
-        reader: pa.RecordBatchReader = self._engine.read_batches(self.plan, self._columns)
-        return reader
+        reader: pa.RecordBatchReader = self._engine.read_batches(self.plan, self._columns_to_read)
+        if not self._selects_no_columns:
+            return reader
+        import pyarrow as pa
+
+        names = _deletion_mark(reader.schema)
+        schema = pa.schema([reader.schema.field(name) for name in names])
+        return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in reader))
 
     def to_pandas(self, *, types: PandasTypes = "nullable") -> pd.DataFrame:
         """All rows, as a pandas DataFrame in memory.
@@ -124,3 +144,7 @@ class Selection:
         from nova_assets.formats.pandas_frame import to_pandas_frame
 
         return to_pandas_frame(self.to_arrow(), types)
+
+
+def _deletion_mark(schema: pa.Schema) -> list[str]:
+    return [name for name in schema.names if name == DELETED]

@@ -374,6 +374,24 @@ def test_keys_that_only_spark_puts_together(forced: bool, with_spark: Store, sma
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("strategy", [None, "spark"])
+@pytest.mark.parametrize("merge", [nova.Append(), nova.Upsert(key="k"), nova.Multiset()])
+def test_without_columns_the_rows_are_counted(merge: Any, strategy: Any, with_spark: Store) -> None:
+    with_spark.register(nova.Channel("c", merge=merge, schema="k bigint, v int"))
+    with_spark.insert("c", [{"k": 1, "v": 1}, {"k": 2, "v": 2}])
+    with_spark.insert("c", [{"k": 3, "v": 1}, {"k": 1, "v": 5}])
+    with_spark.engine.forced_strategy = with_spark.engine._read_executor.forced_strategy = strategy  # type: ignore[attr-defined]
+    for more in ({}, {"at": 1}, {"since": 0}, {"since": 1}):
+        selection, rows = with_spark.read("c", columns=(), **more), with_spark.read("c", **more).to_arrow()
+        for found in (selection.to_arrow(), streamed(selection), selection.to_pandas()):
+            assert len(found) == len(rows) > 0, more
+        assert selection.to_spark().count() == len(rows)
+        mark = [name for name in rows.column_names if name == "_deleted"]
+        assert selection.to_arrow().column_names == streamed(selection).column_names == mark
+        assert selection.to_spark().columns == mark
+
+
+@pytest.mark.spark
 def test_bags_that_are_compared(with_spark: Store) -> None:
     with_spark.register(nova.Channel("c", schema="k int, v string"))
     with_spark.insert("c", [{"k": 1, "v": "a"}] * 3)
