@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace as _replace
 from datetime import datetime
 from typing import Any
@@ -189,6 +189,7 @@ class Definitions(CatalogPart):
             )
             if merged_maintenance != stored_maintenance:
                 c.execute(update(channels).where(channels.c.name == name).values(upkeep=merged_maintenance))
+        _check_awaited_bases(c, binding_definitions, recomputable)
         for name, definition in sorted(binding_definitions.items()):
             values = {"definition": definition, "fingerprint": definition_fingerprint(definition)}
             mark_redefined_outputs(c, name, definition, now)
@@ -279,6 +280,26 @@ def _recomputable_channels(binding_definitions: Mapping[str, Any]) -> frozenset[
     return frozenset(c for definition in binding_definitions.values() for c in recomputable_channels(definition))
 
 
+def _check_awaited_bases(c: Connection, binding_definitions: Mapping[str, Any], recomputable: Collection[str]) -> None:
+    """Check that each channel whose next base brings other columns (R23) is not left to a writer that makes no base.
+
+    Raises:
+        DefinitionError: a binding writes such a channel, and would wait for its base for ever.
+    """
+    written = {
+        d["channels"][e["port"]] for d in binding_definitions.values() for t in d["tasks"] for e in t["produces"]
+    }
+    awaiting = channels.c.name.in_(written - set(recomputable)) & channels.c.next_schema.is_not(None)
+    for row in c.execute(select(channels).where(awaiting).order_by(channels.c.name).limit(1)).mappings():
+        raise DefinitionError(
+            f"channel {row['name']!r} waits for a base that brings other columns, and its writer makes no base",
+            found=f"columns {Schema.from_json(row['schema'])} until the base, then "
+            f"{Schema.from_json(row['next_schema'])}",
+            expected="a query that makes all rows again: INSERT OVERWRITE, without PARTITION and FROZEN",
+            next="keep INSERT OVERWRITE until nova tick has committed the base; or give the query the present columns",
+        )
+
+
 def _replaced_schemas(
     c: Connection, existing: RowMapping, definition: dict[str, Any], *, can_recompute: bool
 ) -> tuple[Any, Any]:
@@ -359,18 +380,11 @@ def _run_unless_raced(insert_rows: Callable[[], object]) -> None:
 
 
 def _check_same_definition(channel: str, registered: dict[str, Any], definition: dict[str, Any]) -> None:
-    """Check that a channel is registered with the same definition.
-
-    Raises:
-        DefinitionConflict.
-    """
-    if definition_fingerprint(registered) != definition_fingerprint(definition):
-        raise _definition_conflict(channel, registered, definition)
-
-
-def _definition_conflict(channel: str, registered: dict[str, Any], definition: dict[str, Any]) -> DefinitionConflict:
+    """Check that a channel is registered with the same definition. Raises DefinitionConflict."""
+    if definition_fingerprint(registered) == definition_fingerprint(definition):
+        return
     differences = [k for k in definition if definition[k] != registered.get(k)]
-    return DefinitionConflict(
+    raise DefinitionConflict(
         f"channel {channel!r} is registered with another definition (different: {', '.join(differences)})",
         found="; ".join(f"{k}={_format_definition_part(k, definition[k])}" for k in differences),
         expected="; ".join(f"{k}={_format_definition_part(k, registered.get(k))}" for k in differences),

@@ -111,6 +111,18 @@ def test_a_definition_that_goes_back_before_the_base(deploy: Any) -> None:
     three.check()
 
 
+def test_a_writer_that_makes_no_base_is_refused_until_the_base(deploy: Any) -> None:
+    deploy("full", totals=TOTALS)
+    deploy("full", totals=RENAMED)
+    with pytest.raises(nova.DefinitionError, match="'totals' waits for a base that brings other columns") as refused:
+        deploy("full", totals="INSERT INTO totals " + RENAMED)
+    assert "INSERT OVERWRITE" in str(refused.value)
+    again = deploy("full", totals=RENAMED)
+    assert again.tick() == ["totals"]
+    again.check()
+    deploy("full", totals="INSERT INTO totals " + RENAMED)
+
+
 def test_until_the_base_nothing_else_changes_the_rows(deploy: Any) -> None:
     one = deploy(totals=TOTALS)
     head, rows = one.head("totals"), one.store.read("totals").to_arrow().to_pylist()
