@@ -199,7 +199,8 @@ class NaiveChannel:
         """What a consumer of ``since`` has after it is told of everything up to ``until``.
 
         It is not told of drops (R19). A bag cannot tell of rows that went, so what was dropped stays with its
-        consumers. A base of all partitions does not touch a partition that was dropped and that it leaves out.
+        consumers. A base of all partitions does not touch a partition that was dropped and that it leaves out. After a
+        base with a model that has deletions, the consumer is told by comparison, also of rows that a bag had dropped.
         """
         retained: State = ()
         state = self.states[since]
@@ -209,7 +210,7 @@ class NaiveChannel:
             if event.kind == "drop":
                 assert event.partition is not None
                 dropped.add(event.partition)
-                if model.kind == "append":
+                if model.kind == self.models[until].kind == "append":
                     retained += self.in_partition(state, event.partition)
                     state = self.after(state, event, model)
                 continue
