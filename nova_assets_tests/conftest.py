@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -136,18 +135,6 @@ def missing(what: str, remedy: str) -> NoReturn:
     pytest.skip(f"{what} ({remedy})")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def new_catalogs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spare the migrations of each new SQLite catalog, except in the tests of new catalogs."""
-    from nova_assets_tests.quick_catalogs import TESTS_OF_NEW_DATABASES, quick_catalogs
-
-    if request.path.stem in TESTS_OF_NEW_DATABASES:
-        yield
-        return
-    with quick_catalogs():
-        yield
-
-
 @pytest.fixture(autouse=True, scope="session")
 def quick_databases() -> Iterator[None]:
     """Read Dagster's migrations once, and compile each SQL statement once, for all databases that tests open."""
@@ -170,25 +157,6 @@ def postgres_url() -> Iterator[str]:
             yield url
     except postgres.NoPostgres as reason:
         missing(f"no PostgreSQL server: {reason}", "install PostgreSQL, or set NOVA_TEST_POSTGRES to the URL of one")
-
-
-@pytest.fixture(scope="session")
-def migrated_postgres_url(postgres_url: str) -> Iterator[str]:
-    """A database with the tables of a catalog: the template of those that tests get."""
-    from nova_assets.catalog.catalog import open_catalog
-
-    with postgres.fresh_database(postgres_url) as url:
-        open_catalog(url).close()
-        yield url
-
-
-@pytest.fixture
-def new_postgres_catalog_url(postgres_url: str, migrated_postgres_url: str) -> Iterator[str]:
-    """The SQLAlchemy URL of a database which holds a new catalog, and is this test's alone. Spares the migrations."""
-    with postgres.fresh_database(postgres_url, template=migrated_postgres_url) as url:
-        with postgres.connect(url) as connection:
-            connection.execute("UPDATE nova_identity SET id = %s", [uuid.uuid4().hex])
-        yield url
 
 
 @pytest.fixture

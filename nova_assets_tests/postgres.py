@@ -119,16 +119,11 @@ def standby(server_url: str) -> Iterator[str]:
 
 
 @contextmanager
-def fresh_database(server_url: str, template: str | None = None) -> Iterator[str]:
-    """A database on the server, dropped in the end even if someone is still connected to it.
-
-    Args:
-        template: URL of the database of which it is a copy; by default, it is empty.
-    """
+def fresh_database(server_url: str) -> Iterator[str]:
+    """An empty database on the server, dropped in the end even if someone is still connected to it."""
     name = f"nova_test_{uuid.uuid4().hex[:12]}"
     with connect(server_url) as connection:
-        copied = make_url(template).database if template else "template0"
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{copied}"')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
     try:
         yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
     finally:

@@ -149,7 +149,7 @@ def test_no_command_and_no_log_prints_a_secret(
     caplog.set_level(logging.DEBUG)
     (planted / "rows.jsonl").write_text('{"sku": 1, "name": "tea"}\n')
     if answering:
-        url = planted_catalog(request.getfixturevalue("new_postgres_catalog_url"))
+        url = planted_catalog(request.getfixturevalue("postgres_catalog_url"))
         request.getfixturevalue("monkeypatch").setenv("NOVA_CATALOG", url)
         settings = load_settings()
         with Store(settings, PROJECT, open_catalog(settings.catalog), StubEngine(settings.warehouse)) as store:
@@ -192,9 +192,9 @@ def test_no_error_shows_a_secret_nor_do_its_causes(tmp_path: Path, what: dict[st
 
 
 def test_a_service_neither_tells_nor_logs_a_secret(
-    planted: Path, new_postgres_catalog_url: str, monkeypatch: pytest.MonkeyPatch
+    planted: Path, postgres_catalog_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NOVA_CATALOG", planted_catalog(new_postgres_catalog_url))
+    monkeypatch.setenv("NOVA_CATALOG", planted_catalog(postgres_catalog_url))
     monkeypatch.setenv("NOVA_SERVICE", "embedded")
     loaded, log = load_settings(), io.StringIO()
     configure_json_logging(stream=log)
@@ -220,9 +220,9 @@ def test_a_service_neither_tells_nor_logs_a_secret(
 @pytest.mark.dagster
 @pytest.mark.filterwarnings("ignore")
 def test_no_event_of_dagster_holds_a_secret(
-    planted: Path, new_postgres_catalog_url: str, monkeypatch: pytest.MonkeyPatch
+    planted: Path, postgres_catalog_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NOVA_CATALOG", planted_catalog(new_postgres_catalog_url))
+    monkeypatch.setenv("NOVA_CATALOG", planted_catalog(postgres_catalog_url))
     monkeypatch.delenv("NOVA_SERVICE")
     loaded = load_settings()
     with Store(loaded, PROJECT, open_catalog(loaded.catalog), StubEngine(loaded.warehouse)) as store:

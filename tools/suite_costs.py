@@ -106,9 +106,7 @@ RULES = (
     Rule(IMPORTING, r"", "<module>", Reach.OWNER),
     Rule(RUNNING_SPARK, r"/pyspark/", SPARK_ACTIONS),
     Rule(PLANNING_SPARK, r"/(pyspark|py4j)/"),
-    Rule(
-        OPENING_STORES, r"/(nova_assets/wiring/open_store|nova_assets_tests/quick_catalogs)\.py$", reach=Reach.ANYWHERE
-    ),
+    Rule(OPENING_STORES, r"/nova_assets/wiring/open_store\.py$", reach=Reach.ANYWHERE),
     Rule("PostgreSQL statements", r"/psycopg(_\w+)?/"),
     Rule(
         DAGSTER_STORAGES, r"/dagster/_core/(instance|storage)|/nova_assets_tests/quick_storages\.py$", reach=Reach.OWNER

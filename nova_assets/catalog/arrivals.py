@@ -6,16 +6,60 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, RowMapping, func, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    ForeignKey,
+    Index,
+    RowMapping,
+    String,
+    Table,
+    Text,
+    func,
+    select,
+    update,
+)
 from sqlalchemy.dialects import sqlite
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.tables import arrivals, channels
+from nova_assets.catalog.database.column_types import UtcMicroseconds
+from nova_assets.catalog.tables import channels, metadata
 from nova_assets.errors import CommitConflict
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalOutcome, ArrivalState, ArrivalStatus
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql
+
+arrivals = Table(
+    "nova_arrivals",
+    metadata,
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    # Hash of path and version, so that repeated announcements are one arrival.
+    Column("key", String(64), primary_key=True),
+    # Hash of the path alone.
+    Column("place", String(64), nullable=False),
+    Column("path", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("modified", UtcMicroseconds),
+    Column("at", UtcMicroseconds, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("rows", BigInteger, nullable=False, server_default="0"),
+    Column("bad", BigInteger, nullable=False, server_default="0"),
+    Column("reason", Text),
+    Column("commit_id", String(64)),
+    Index("ix_nova_arrivals_channel_state_at", "channel", "state", "at"),
+    Index("ix_nova_arrivals_channel_place", "channel", "place"),
+)
+Index(
+    "ix_nova_arrivals_taking_order",
+    arrivals.c.channel,
+    arrivals.c.state,
+    func.coalesce(arrivals.c.modified, arrivals.c.at),
+    arrivals.c.at,
+)
+
 
 _KEYS_PER_QUERY = 500
 """Maximum number of keys in one query."""

@@ -7,12 +7,26 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Boolean, Column, Connection, String, Table, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.database.column_types import UtcMicroseconds
 from nova_assets.catalog.database.transactions import batched
-from nova_assets.catalog.tables import bindings, publishers
+from nova_assets.catalog.tables import bindings, metadata
+
+publishers = Table(
+    "nova_publishers",
+    metadata,
+    # No foreign key: a code location may be loaded before its channels are registered.
+    Column("channel", String(128), primary_key=True),
+    Column("location", String(256), nullable=False),
+    # Whether a binding of the location writes the channel.
+    Column("writes", Boolean, nullable=False),
+    Column("claimed_at", UtcMicroseconds, nullable=False),
+    Column("renewed_at", UtcMicroseconds, nullable=False),
+)
+
 
 CLAIM_EXPIRY = timedelta(minutes=5)
 """Age at which a claim that was not renewed expires. Another location may then take over the channel."""

@@ -1,7 +1,8 @@
-"""Schema version of the catalog's tables: creation, migration, and rejection of newer versions."""
+"""Schema version of the catalog's tables: creation, migration, and rejection of other versions."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -13,13 +14,15 @@ from nova_assets.catalog.block_rows import load_blocks_with_files
 from nova_assets.catalog.channel_rows import channel_state_from_row
 from nova_assets.catalog.database.failures import classify_failure, failure_message
 from nova_assets.catalog.database.transactions import Database
-from nova_assets.catalog.tables import VERSION_TABLE, blocks, channels, metadata
+from nova_assets.catalog.tables import blocks, catalog_identity, channels, metadata, version
 from nova_assets.errors import CatalogVersion
 
-HEAD = "0028"
+BASELINE = "0028"
+"""The oldest schema version that can be migrated. Catalogs of earlier versions were made before the first release."""
+
+HEAD = "0029"
 """Schema version of this package: the newest in ``migrations/versions``."""
 
-_KNOWN_VERSIONS = tuple(f"{n:04}" for n in range(1, int(HEAD) + 1))
 _MIGRATION_LOCK = Lock()
 """Alembic's context belongs to the process, so two threads cannot migrate at once, even different catalogs."""
 
@@ -43,20 +46,32 @@ def upgrade(database: Database, check_before_change: Callable[[str | None], None
         CatalogVersion: a newer package made the catalog, the database belongs to another program, or the migration
             failed.
     """
-    version, table_names = database.read(_read_version_and_tables)
-    if version == HEAD:
+    present, table_names = database.read(_read_version_and_tables)
+    if present == HEAD:
         return
-    if version is not None and version not in _KNOWN_VERSIONS:
+    if present is not None:
+        _check_can_migrate(present, database.masked_url)
+    elif database.is_sqlite:
+        _check_no_foreign_tables(database, table_names)
+    check_before_change(present)
+    database.write(lambda c: _create_or_migrate(c, database.masked_url), no_timeout=True)
+
+
+def _check_can_migrate(present: str, masked_url: str) -> None:
+    if present < BASELINE:
         raise CatalogVersion(
-            f"the catalog {database.masked_url} was made by a newer version of nova_assets",
-            found=f"catalog version {version}",
+            f"the catalog {masked_url} was made before the first release of nova_assets",
+            found=f"catalog version {present}",
+            expected=f"{BASELINE} to {HEAD}",
+            next=f"open it once with the revision of nova_assets that migrates to {BASELINE} (docs/guides/catalog.md)",
+        )
+    if present > HEAD:
+        raise CatalogVersion(
+            f"the catalog {masked_url} was made by a newer version of nova_assets",
+            found=f"catalog version {present}",
             expected=f"{HEAD} or older",
             next="pip install --upgrade nova-assets",
         )
-    if version is None and database.is_sqlite:
-        _check_no_foreign_tables(database, table_names)
-    check_before_change(version)
-    database.write(lambda c: _migrate(c, database.masked_url), no_timeout=True)
 
 
 def check_current(connection: Connection) -> None:
@@ -65,11 +80,11 @@ def check_current(connection: Connection) -> None:
     Raises:
         CatalogVersion.
     """
-    version = _read_version(connection)
-    if version not in (None, HEAD):
+    present = _read_version(connection)
+    if present not in (None, HEAD):
         raise CatalogVersion(
             "another version of nova_assets has migrated the catalog",
-            found=f"catalog version {version}",
+            found=f"catalog version {present}",
             expected=HEAD,
             next="start this program again, with the version of nova_assets that migrated the catalog",
         )
@@ -95,40 +110,55 @@ def _check_no_foreign_tables(database: Database, table_names: Sequence[str]) -> 
 
 def _read_version_and_tables(connection: Connection) -> tuple[str | None, Sequence[str]]:
     """The version and, if there is none, the names of all tables."""
-    version = _read_version(connection)
-    return version, inspect(connection).get_table_names() if version is None else ()
+    present = _read_version(connection)
+    return present, inspect(connection).get_table_names() if present is None else ()
 
 
 def _read_version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table(VERSION_TABLE):
+    if not inspect(connection).has_table(version.name):
         return None
-    row = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).first()
-    return None if row is None else str(row[0])
+    number = connection.execute(select(version)).scalar()
+    return None if number is None else str(number)
 
 
-def _migrate(connection: Connection, masked_url: str) -> None:
+def _create_or_migrate(connection: Connection, masked_url: str) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK_KEY})
+    present = _read_version(connection)  # another process may have been first
+    if present is None:
+        _create_tables(connection)
+    elif present != HEAD:
+        _migrate(connection, present, masked_url)
+
+
+def _create_tables(connection: Connection) -> None:
+    for table in metadata.tables.values():
+        for index in table.indexes:
+            if condition := index.info.get("where"):
+                index.dialect_options[connection.dialect.name]["where"] = text(condition)
+    metadata.create_all(connection, checkfirst=False)
+    version.create(connection, checkfirst=False)
+    connection.execute(version.insert().values(version_num=HEAD))
+    connection.execute(catalog_identity.insert().values(id=uuid.uuid4().hex))
+
+
+def _migrate(connection: Connection, present: str, masked_url: str) -> None:
     from alembic import command
     from alembic.config import Config
 
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK_KEY})
-    if _read_version(connection) == HEAD:
-        return
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
-    version = _read_version(connection)
     try:
         with _MIGRATION_LOCK:
             command.upgrade(config, HEAD)
-        if version is not None:
-            _check_migrated_catalog(connection)
+        _check_migrated_catalog(connection)
     except (KeyError, ValueError, TypeError, NoSuchTableError) as error:
-        raise _migration_error(masked_url, version, f"{type(error).__name__}: {error}") from error
+        raise _migration_error(masked_url, present, f"{type(error).__name__}: {error}") from error
     except DBAPIError as error:
         if not classify_failure(error).lacks_tables:
             raise
-        raise _migration_error(masked_url, version, failure_message(error)) from error
+        raise _migration_error(masked_url, present, failure_message(error)) from error
 
 
 def _check_migrated_catalog(connection: Connection) -> None:

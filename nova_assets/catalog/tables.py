@@ -1,7 +1,8 @@
-"""Tables of the catalog, for queries. ``migrations/`` creates them, and a test compares the two.
+"""Tables of the catalog. A new catalog gets them as they are here; ``migrations/`` brings older catalogs up to them. A
+table that only one part of the catalog uses stands in that part.
 
-Conditions of partial indexes are comments here. For a condition, SQLAlchemy would load the dialect of PostgreSQL, which
-a catalog on SQLite does not need.
+The condition of a partial index is its ``info["where"]``. With the argument ``postgresql_where``, SQLAlchemy would load
+the dialect of PostgreSQL, which a catalog on SQLite does not need.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
     Text,
@@ -34,7 +36,12 @@ metadata = MetaData(
 )
 """All table names begin with ``nova_``, since the catalog may share a database with other programs, such as Dagster."""
 
-VERSION_TABLE = "nova_version"
+version = Table(
+    "nova_version",
+    MetaData(),  # Alembic writes it, too
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="nova_version_pkc"),
+)
 
 channels = Table(
     "nova_channels",
@@ -95,8 +102,14 @@ executions = Table(
     Index("ix_nova_executions_state_lease_until", "state", "lease_until"),
     Index("ix_nova_executions_binding_partition_state", "binding", "partition", "state"),
     Index("ix_nova_executions_run_id", "run_id"),
-    # R6: one live execution per binding and partition (WHERE state = 'running' AND binding IS NOT NULL).
-    Index("uq_nova_executions_live", "binding", "partition", unique=True),
+    # R6: one live execution per binding and partition.
+    Index(
+        "uq_nova_executions_live",
+        "binding",
+        "partition",
+        unique=True,
+        info={"where": "state = 'running' AND binding IS NOT NULL"},
+    ),
 )
 
 pins = Table(
@@ -194,9 +207,15 @@ blocks = Table(
     Index("ix_nova_blocks_channel_hi", "channel", "hi"),
     Index("ix_nova_blocks_commit_id", "commit_id"),
     # Plans look up blocks that are not collected, starting at a base.
-    Index("ix_nova_blocks_live", "channel", "hi"),  # WHERE collected_at IS NULL
-    Index("ix_nova_blocks_bases", "channel", "partition", "hi"),  # WHERE kind = 'base' AND collected_at IS NULL
-    Index("ix_nova_blocks_gone", "collected_by"),  # WHERE collected_by IS NOT NULL
+    Index("ix_nova_blocks_live", "channel", "hi", info={"where": "collected_at IS NULL"}),
+    Index(
+        "ix_nova_blocks_bases",
+        "channel",
+        "partition",
+        "hi",
+        info={"where": "kind = 'base' AND collected_at IS NULL"},
+    ),
+    Index("ix_nova_blocks_gone", "collected_by", info={"where": "collected_by IS NOT NULL"}),
 )
 
 files = Table(
@@ -236,28 +255,6 @@ idempotency_keys = Table(
     Column("key", String(512), primary_key=True),
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
     Column("digest", String(128)),
-)
-
-arrivals = Table(
-    "nova_arrivals",
-    metadata,
-    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
-    # Hash of path and version, so that repeated announcements are one arrival.
-    Column("key", String(64), primary_key=True),
-    # Hash of the path alone.
-    Column("place", String(64), nullable=False),
-    Column("path", Text, nullable=False),
-    Column("version", Text, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("modified", UtcMicroseconds),
-    Column("at", UtcMicroseconds, nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("rows", BigInteger, nullable=False, server_default="0"),
-    Column("bad", BigInteger, nullable=False, server_default="0"),
-    Column("reason", Text),
-    Column("commit_id", String(64)),
-    Index("ix_nova_arrivals_channel_state_at", "channel", "state", "at"),
-    Index("ix_nova_arrivals_channel_place", "channel", "place"),
 )
 
 seals = Table(
@@ -348,31 +345,6 @@ firings = Table(
     Column("at", UtcMicroseconds, nullable=False),
     Column("why", Text),
     UniqueConstraint("binding", "partition", "n"),
-)
-
-publishers = Table(
-    "nova_publishers",
-    metadata,
-    # No foreign key: a code location may be loaded before its channels are registered.
-    Column("channel", String(128), primary_key=True),
-    Column("location", String(256), nullable=False),
-    # Whether a binding of the location writes the channel.
-    Column("writes", Boolean, nullable=False),
-    Column("claimed_at", UtcMicroseconds, nullable=False),
-    Column("renewed_at", UtcMicroseconds, nullable=False),
-)
-
-tokens = Table(
-    "nova_tokens",
-    metadata,
-    Column("id", String(32), primary_key=True),
-    Column("name", String(128), nullable=False, unique=True),
-    # Hash of the secret part, which is never stored.
-    Column("digest", String(64), nullable=False),
-    Column("grants", JSON, nullable=False),
-    Column("created_at", UtcMicroseconds, nullable=False),
-    Column("expires_at", UtcMicroseconds),
-    Column("revoked_at", UtcMicroseconds),
 )
 
 catalog_identity = Table(

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import JSON, Column, Connection, String, Table, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.tables import tokens
+from nova_assets.catalog.database.column_types import UtcMicroseconds
+from nova_assets.catalog.tables import metadata
 from nova_assets.errors import DefinitionConflict
 from nova_assets.model.token import RIGHTS, Token, token_name_taken_error
+
+tokens = Table(
+    "nova_tokens",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("name", String(128), nullable=False, unique=True),
+    # Hash of the secret part, which is never stored.
+    Column("digest", String(64), nullable=False),
+    Column("grants", JSON, nullable=False),
+    Column("created_at", UtcMicroseconds, nullable=False),
+    Column("expires_at", UtcMicroseconds),
+    Column("revoked_at", UtcMicroseconds),
+)
 
 
 class Tokens(CatalogPart):

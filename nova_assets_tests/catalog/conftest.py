@@ -9,15 +9,13 @@ import pytest
 
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets_tests.catalog.commit_requests import channel
-from nova_assets_tests.quick_catalogs import TESTS_OF_NEW_DATABASES
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/catalog.db"
-    is_empty = request.path.stem in TESTS_OF_NEW_DATABASES
-    postgres_url: str = request.getfixturevalue("postgres_catalog_url" if is_empty else "new_postgres_catalog_url")
+    postgres_url: str = request.getfixturevalue("postgres_catalog_url")
     return postgres_url
 
 

@@ -27,7 +27,7 @@ OTHER = Arrival("a/b.json", "11-y", 11)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatalog]:
     sqlite = request.param == "sqlite"
     made = open_catalog(
-        f"sqlite:///{tmp_path}/catalog.db" if sqlite else request.getfixturevalue("new_postgres_catalog_url")
+        f"sqlite:///{tmp_path}/catalog.db" if sqlite else request.getfixturevalue("postgres_catalog_url")
     )
     made.register([nova.Channel("c", schema="k bigint"), nova.Channel("d", schema="k bigint")])
     yield made

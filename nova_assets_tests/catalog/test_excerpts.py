@@ -39,7 +39,7 @@ MODELS = (nova.Append(), nova.Upsert(key=["p", "q", "k"]))
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatalog]:
-    url = "sqlite://" if request.param == "sqlite" else request.getfixturevalue("new_postgres_catalog_url")
+    url = "sqlite://" if request.param == "sqlite" else request.getfixturevalue("postgres_catalog_url")
     made = open_catalog(url)
     yield made
     made.close()

@@ -41,7 +41,7 @@ BINDING = nova.bind(nova.Workflowette("copy", [copy]), channels={"a": A, "b": B}
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatalog]:
     sqlite = request.param == "sqlite"
     made = open_catalog(
-        f"sqlite:///{tmp_path}/catalog.db" if sqlite else request.getfixturevalue("new_postgres_catalog_url")
+        f"sqlite:///{tmp_path}/catalog.db" if sqlite else request.getfixturevalue("postgres_catalog_url")
     )
     made.register([A, B], [BINDING])
     yield made

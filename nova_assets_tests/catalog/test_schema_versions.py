@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -28,79 +29,79 @@ def test_the_version_is_the_newest_migration(tmp_path: Path) -> None:
     assert versions[-1] == schema_version.HEAD
 
 
-def test_the_migrations_make_the_tables_that_the_code_uses(url: str) -> None:
-    open_catalog(url).close()
-    engine = create_engine(url)
-    looked = inspect(engine)
-    for table in metadata.tables.values():
-        columns = {c["name"]: bool(c["nullable"]) for c in looked.get_columns(table.name)}
-        assert columns == {c.name: bool(c.nullable) for c in table.columns}, table.name
-        indexes = {i["name"] for i in looked.get_indexes(table.name)}
-        assert {i.name for i in table.indexes} <= indexes, table.name
-    engine.dispose()
-
-
-def test_a_catalog_from_before_upkeep_knows_which_channels_may_be_given_a_base(url: str) -> None:
-    read, written = nova.Channel("read"), nova.Channel("written")
-    task = nova.task(name="t", consumes=nova.all(read), produces=nova.base(written))(lambda read: read)
-    older = open_catalog(url)
-    older.register([read, written], [nova.bind(nova.Workflowette("w", [task]))])
-    older.close()
+def downgraded(url: str, *statements: str) -> None:
+    """Make of a catalog one of the oldest version that can be migrated, and change it by hand."""
     engine = create_engine(url)
     with engine.begin() as connection:
         config = Config()
         config.set_main_option("script_location", str(Path(schema_version.__file__).parent / "migrations"))
         config.attributes["connection"] = connection
-        command.downgrade(config, "0002")
-    engine.dispose()
-    newer = open_catalog(url)
-    assert {s.channel.name: newer.channel(s.channel.name).may_get_base for s in newer.channels()} == {
-        "read": False,
-        "written": True,
-    }
-    newer.close()
-
-
-def downgraded(url: str, version: str, *statements: str) -> None:
-    """Make of a catalog one of an older version, and change it by hand."""
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(Path(schema_version.__file__).parent / "migrations"))
-        config.attributes["connection"] = connection
-        command.downgrade(config, version)
+        command.downgrade(config, schema_version.BASELINE)
         for statement in statements:
             connection.execute(text(statement))
     engine.dispose()
 
 
-@pytest.mark.core
-def test_a_catalog_that_is_not_what_its_version_says_is_refused_and_left(url: str) -> None:
-    open_catalog(url).close()
-    downgraded(url, "0006", "DROP TABLE nova_identity")
-    with pytest.raises(nova.CatalogVersion, match="of version 0006, cannot be migrated; it is left as it was") as met:
-        open_catalog(url)
-    assert "nova_identity" in str(met.value.found) and "the version of nova_assets that made it" in str(met.value.next)
+def described(url: str) -> dict[str, Any]:
+    """Columns, keys and indexes of all tables."""
     engine = create_engine(url)
-    assert "nova_arrivals" not in inspect(engine).get_table_names()
+    looked, found = inspect(engine), dict[str, Any]()
+    for table in looked.get_table_names():
+        columns = {c["name"]: (str(c["type"]), c["nullable"], c["default"]) for c in looked.get_columns(table)}
+        keys = (looked.get_pk_constraint(table), looked.get_foreign_keys(table))
+        found[table] = (columns, keys)
+    statement = (
+        "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+        if engine.dialect.name == "sqlite"
+        else "SELECT indexname, indexdef FROM pg_indexes WHERE tablename LIKE 'nova_%'"
+    )
     with engine.connect() as connection:
-        assert connection.execute(text("SELECT version_num FROM nova_version")).scalar() == "0006"
+        found |= {name: " ".join(sql.split()) for name, sql in connection.execute(text(statement))}
     engine.dispose()
+    return found
 
 
-def test_blocks_of_an_older_layout_can_be_read(url: str) -> None:
-    """Version 0008 hashed keys otherwise, and did not say of which types they were."""
+@pytest.mark.core
+def test_a_migrated_catalog_is_like_a_new_one_and_keeps_its_data(url: str) -> None:
     older = open_catalog(url)
     older.register([channel])
     older.commit(build_commit_request(begin_execution(older)))
+    identity = older.identity()
     older.close()
-    old = '{"order"\\: ["k"], "clustered"\\: false}'
-    downgraded(url, "0015", f"UPDATE nova_blocks SET layout = '{old}'")
+    new = described(url)
+    assert {name for name, table in metadata.tables.items() for _ in table.indexes} <= new.keys()
+    downgraded(url)
+    assert described(url) != new
     newer = open_catalog(url)
-    (block,) = newer.history("c").blocks
-    assert block.manifest.layout is None and [f.key_placement for f in block.manifest.files] == [None]
-    assert [(f.rows, f.ranges) for f in block.manifest.files] == [(1, {"k": (1, 5)})]
+    assert newer.identity() == identity
+    assert [(f.rows, f.ranges) for f in newer.history("c").blocks[0].manifest.files] == [(1, {"k": (1, 5)})]
     newer.close()
+    assert described(url) == new
+
+
+@pytest.mark.core
+def test_a_catalog_from_before_the_first_release_is_refused_and_left(url: str) -> None:
+    open_catalog(url).close()
+    downgraded(url, "UPDATE nova_version SET version_num = '0027'")
+    before = described(url)
+    with pytest.raises(nova.CatalogVersion, match="was made before the first release of nova_assets") as met:
+        open_catalog(url)
+    assert met.value.found == "catalog version 0027" and "docs/guides/catalog.md" in str(met.value.next)
+    assert described(url) == before
+
+
+@pytest.mark.core
+def test_a_catalog_that_is_not_what_its_version_says_is_refused_and_left(url: str) -> None:
+    open_catalog(url).close()
+    downgraded(url, "DROP TABLE nova_tokens")
+    with pytest.raises(nova.CatalogVersion, match="of version 0028, cannot be migrated; it is left as it was") as met:
+        open_catalog(url)
+    assert "nova_tokens" in str(met.value.found) and "the version of nova_assets that made it" in str(met.value.next)
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM nova_version")).scalar() == "0028"
+    engine.dispose()
+    assert "ix_nova_arrivals_taking_order" not in described(url)
 
 
 def test_a_newer_catalog_is_refused(url: str) -> None:
@@ -141,21 +142,6 @@ def test_each_catalog_has_an_identity_that_stays_with_it(url: str, tmp_path: Pat
     assert first.identity() == again.identity() != other.identity() and len(first.identity()) == 32
     for catalog in (first, again, other):
         catalog.close()
-
-
-@pytest.mark.core
-def test_a_catalog_from_before_repair_is_given_an_identity(url: str) -> None:
-    open_catalog(url).close()
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(Path(schema_version.__file__).parent / "migrations"))
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0004")
-    engine.dispose()
-    catalog = open_catalog(url)
-    assert len(catalog.identity()) == 32
-    catalog.close()
 
 
 @pytest.mark.long

@@ -43,7 +43,7 @@ def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The whole suite runs over each catalog."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/catalog.db"
-    url: str = request.getfixturevalue("new_postgres_catalog_url")
+    url: str = request.getfixturevalue("postgres_catalog_url")
     return url
 
 

@@ -53,8 +53,8 @@ def race(catalog: str, warehouse: Path, inserters: int, runners: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.postgres
-def test_six_inserters_and_two_runners_on_postgresql(new_postgres_catalog_url: str, tmp_path: Path) -> None:
-    race(new_postgres_catalog_url, tmp_path / "wh", inserters=6, runners=2)
+def test_six_inserters_and_two_runners_on_postgresql(postgres_catalog_url: str, tmp_path: Path) -> None:
+    race(postgres_catalog_url, tmp_path / "wh", inserters=6, runners=2)
 
 
 @pytest.mark.long

@@ -29,7 +29,7 @@ DURABLE = ("commit.after",)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/catalog.db"
-    url: str = request.getfixturevalue("new_postgres_catalog_url")
+    url: str = request.getfixturevalue("postgres_catalog_url")
     return url
 
 

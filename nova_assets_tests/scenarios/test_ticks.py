@@ -68,7 +68,7 @@ class Deployment:
 @pytest.fixture
 def deployment(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     sqlite = f"sqlite:///{tmp_path}/c.db"
-    made = Deployment(sqlite if kind == "sqlite" else request.getfixturevalue("new_postgres_catalog_url"), tmp_path)
+    made = Deployment(sqlite if kind == "sqlite" else request.getfixturevalue("postgres_catalog_url"), tmp_path)
     yield made
     made.store.close()
 

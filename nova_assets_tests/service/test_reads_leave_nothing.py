@@ -136,7 +136,7 @@ def test_a_store_and_the_shell_leave_nothing_either(tmp_path: Path) -> None:
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatalog]:
     postgres = request.param == "postgres"
-    url = request.getfixturevalue("new_postgres_catalog_url") if postgres else f"sqlite:///{tmp_path}/catalog.db"
+    url = request.getfixturevalue("postgres_catalog_url") if postgres else f"sqlite:///{tmp_path}/catalog.db"
     opened = open_catalog(url)
     yield opened
     opened.close()

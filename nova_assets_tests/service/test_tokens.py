@@ -111,7 +111,7 @@ def test_names_that_are_no_channels() -> None:
 def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/catalog.db"
-    url: str = request.getfixturevalue("new_postgres_catalog_url")
+    url: str = request.getfixturevalue("postgres_catalog_url")
     return url
 
 

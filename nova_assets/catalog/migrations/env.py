@@ -2,8 +2,8 @@
 
 from alembic import context
 
-from nova_assets.catalog.tables import VERSION_TABLE, metadata
+from nova_assets.catalog.tables import metadata, version
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, version_table=VERSION_TABLE, transactional_ddl=False)
+context.configure(connection=connection, target_metadata=metadata, version_table=version.name, transactional_ddl=False)
 context.run_migrations()
