@@ -39,7 +39,7 @@ $(DAGSTER)/.initialised: dagster.yaml tools/init_dagster_home.py | $(DEMO_STAMP)
 	@$(PY) tools/init_dagster_home.py '$(CURDIR)/$(DAGSTER)'
 
 demo: $(DEMO_STAMP) $(DAGSTER)/.initialised  ## Run the news pipeline, and say how to look at it in the Dagster UI
-	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' $(PY) -m nova_assets.examples.news
+	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' $(PY) -m examples.news
 
 ui: $(DEMO_STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the demo made, at http://localhost:3000
 	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' $(VENV)/bin/dagster dev --workspace workspace.yaml

@@ -50,7 +50,7 @@ def _made_up(rows: int) -> pa.Table:
 
 def news_crawls(count: int) -> Iterator[Any]:
     """Crawls of a news site, or of the feed that ships with the example."""
-    from nova_assets.examples.news import sources
+    from examples.news import sources
 
     folder = SHARED / "news_rust_blog"
     source = sources.read_folder(folder) if folder.is_dir() else sources.load_bundled_feed()

@@ -125,7 +125,7 @@ def retail(spark: Any, rows: int) -> Case:
 
 
 def news_by_hand(spark: Any, files: dict[str, list[str]], folder: str) -> None:
-    from nova_assets.examples.news import pipeline as p
+    from examples.news import pipeline as p
 
     def read(channel: nova.Channel, paths: list[str]) -> Any:
         from nova_assets.engine.rows.spark_types import to_struct
@@ -144,7 +144,7 @@ def news_by_hand(spark: Any, files: dict[str, list[str]], folder: str) -> None:
 
 
 def news(spark: Any, crawls: int) -> Case:
-    from nova_assets.examples.news.pipeline import project
+    from examples.news.pipeline import project
 
     def fill(store: nova.Store) -> None:
         for table in news_crawls(crawls):

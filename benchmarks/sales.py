@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 import nova_assets as nova
 from benchmarks import measure
+from examples.sales.shops import HERE, Shop, detect_shop
 from nova_assets.engine.session.lazy_session import LazySparkSession
-from nova_assets.examples.sales.shops import HERE, Shop, detect_shop
 from nova_assets.store.store import Store
 
 DAYS = 8

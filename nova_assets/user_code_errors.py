@@ -122,7 +122,7 @@ def _spark_call_site(text: str) -> str | None:
 
 def _is_user_file(file: str) -> bool:
     path = Path(file)
-    ours = path.is_relative_to(_PACKAGE_FOLDER) and not path.is_relative_to(_PACKAGE_FOLDER / "examples")
+    ours = path.is_relative_to(_PACKAGE_FOLDER)
     return not ours and not _LIBRARY_PATH.search(file)
 
 

@@ -276,7 +276,7 @@ def test_each_row_names_public_names_that_exist() -> None:
         ("[tool.nova] colour", "no such setting"),
         ("GET /v2/channels", "no such route"),
         ("POST /v1/channels", "no such route"),
-        ("python -m nova_assets.examples.opera", "no such module"),
+        ("python -m examples.opera", "no such module"),
         ("nova/colour", "no such entry"),
         ("SQL WHILE", "not in the guide"),
         ("insert", "of no known kind"),

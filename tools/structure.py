@@ -13,7 +13,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("nova_assets", "nova_assets_tests", "benchmarks", "tools")
+PACKAGES = ("nova_assets", "examples", "nova_assets_tests", "benchmarks", "tools")
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 
 MAX_LINES_OF_LONG_FILES = {

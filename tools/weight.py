@@ -49,8 +49,7 @@ def main() -> int:
 def size_of_package() -> Mapping[str, str]:
     """Name of a figure -> its value."""
     files = sorted(PACKAGE.rglob("*.py"))
-    examples = [f for f in files if f.is_relative_to(PACKAGE / "examples")]
-    texts = {file: file.read_text() for file in files if file not in examples}
+    texts = {file: file.read_text() for file in files}
     trees = {file: ast.parse(text) for file, text in texts.items()}
     lines = {file: len(text.splitlines()) for file, text in texts.items()}
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
@@ -59,8 +58,7 @@ def size_of_package() -> Mapping[str, str]:
     comments = sum(map(count_comments, texts))
     total = sum(lines.values())
     return {
-        "lines, without examples": f"{total:,}",
-        "lines of examples": f"{sum(len(f.read_text().splitlines()) for f in examples):,}",
+        "lines": f"{total:,}",
         "statements": f"{sum(map(count_statements, trees.values())):,}",
         "files": f"{len(texts):,}",
         "lines of a file, median": f"{statistics.median(lines.values()):.0f}",

@@ -9,7 +9,7 @@ import pytest
 
 from nova_assets_tests.cli.conftest import Nova
 
-PROJECT = ("--project", "nova_assets.examples.sales.pipeline:project")
+PROJECT = ("--project", "examples.sales.pipeline:project")
 
 
 def test_a_dry_run_says_what_follows_and_marks_nothing(nova: Nova) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from nova_assets_tests.cli.conftest import Nova
 
-PROJECT = "nova_assets.examples.sales.pipeline:project"
+PROJECT = "examples.sales.pipeline:project"
 
 
 @pytest.fixture

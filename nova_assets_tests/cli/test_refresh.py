@@ -103,5 +103,5 @@ def test_what_cannot_be_looked_at(nova: Nova, given: tuple[str, ...], what: str)
 
 @pytest.mark.core
 def test_a_project_without_any(nova: Nova, folder: Path) -> None:
-    output = nova("refresh", "--project", "nova_assets.examples.sales.pipeline:project")
+    output = nova("refresh", "--project", "examples.sales.pipeline:project")
     assert output.code == 1 and "the project has no external channel" in output.err

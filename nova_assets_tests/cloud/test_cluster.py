@@ -34,13 +34,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import nova_assets as nova
-from nova_assets.examples.actions import pipeline as actions
-from nova_assets.examples.actions.__main__ import deliver_and_receive
-from nova_assets.examples.actions.unreliable_delivery import UnreliableDelivery
-from nova_assets.examples.news import pipeline as news
-from nova_assets.examples.news.check import _find_run_problems
-from nova_assets.examples.news.replay import replay_crawls
-from nova_assets.examples.news.sources import load_bundled_feed
+from examples.actions import pipeline as actions
+from examples.actions.__main__ import deliver_and_receive
+from examples.actions.unreliable_delivery import UnreliableDelivery
+from examples.news import pipeline as news
+from examples.news.check import _find_run_problems
+from examples.news.replay import replay_crawls
+from examples.news.sources import load_bundled_feed
 from pyspark.sql import functions as F
 
 def where_workers_run(batches):

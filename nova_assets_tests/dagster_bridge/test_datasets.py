@@ -140,7 +140,7 @@ def test_hours_end_when_their_series_does(tmp_path: Path) -> None:
 
 @pytest.mark.core
 def test_the_sales_example_in_dagsters_graph() -> None:
-    from nova_assets.examples.sales.pipeline import project
+    from examples.sales.pipeline import project
 
     graph = build_definitions(project).resolve_asset_graph()
     mapping = graph.get_partition_mapping(dg.AssetKey("products_sales"), dg.AssetKey("store_sales"))
@@ -151,7 +151,7 @@ def test_the_sales_example_in_dagsters_graph() -> None:
 
 @pytest.mark.core
 def test_columns_are_followed_to_where_they_come_from() -> None:
-    from nova_assets.examples.sales.pipeline import project
+    from examples.sales.pipeline import project
 
     found = {b.name: column_lineage(b)[b.name] for b in project.bindings}
     assert found["store_sales"] == {

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from examples.news import feed
+from examples.news.measure import TaggedBlock, WordCounts, compare_pairs, count_words
+from examples.news.shingles import find_similar_pairs, hash_shingles, resemblance, sample_shingles, shingles
+from examples.news.sources import load_bundled_feed, read_folder
+from examples.news.templates import TemplateBlock, Version, detect_template_blocks
+from examples.news.text import split_text_blocks, split_words
 from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
-from nova_assets.examples.news import feed
-from nova_assets.examples.news.measure import TaggedBlock, WordCounts, compare_pairs, count_words
-from nova_assets.examples.news.shingles import find_similar_pairs, hash_shingles, resemblance, sample_shingles, shingles
-from nova_assets.examples.news.sources import load_bundled_feed, read_folder
-from nova_assets.examples.news.templates import TemplateBlock, Version, detect_template_blocks
-from nova_assets.examples.news.text import split_text_blocks, split_words
 
 MONDAY = datetime(2024, 3, 4, tzinfo=UTC)
 TUESDAY = MONDAY + timedelta(days=1)

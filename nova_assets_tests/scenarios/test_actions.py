@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nova_assets.examples.actions.__main__ import main
-from nova_assets.examples.actions.expected_counts import describe_count_differences
+from examples.actions.__main__ import main
+from examples.actions.expected_counts import describe_count_differences
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,10 @@ import pytest
 from dagster import DagsterInstance, RunsFilter
 
 import nova_assets as nova
+from examples.news.pipeline import project
+from examples.news.sources import load_bundled_feed
 from nova_assets.dagster_bridge import launch_due
 from nova_assets.engine.session import connect_server
-from nova_assets.examples.news.pipeline import project
-from nova_assets.examples.news.sources import load_bundled_feed
 from nova_assets_tests.dagster_dev import ROOT, dagster_dev, waited_for
 from nova_assets_tests.scenarios import shop_twice
 from nova_assets_tests.scenarios.naive_shop import BATCHES, expected, held

@@ -21,7 +21,7 @@ store.insert("prices", [{"id": 1, "prize": 5}])
     "guides/sql.md": """
 import shutil
 from pathlib import Path
-from nova_assets.examples.sales import pipeline
+from examples.sales import pipeline
 shutil.copytree(Path(pipeline.__file__).parent / "sql", "sql")
 """,
 }

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
-from nova_assets.examples.joins import join_changes
+from examples.joins import join_changes
 from nova_assets.testing.world import for_tiny_queries
 from nova_assets_tests.effort import EXHAUSTIVE
 

@@ -13,19 +13,21 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.examples.news import batchings, pipeline
-from nova_assets.examples.news.sources import Source, load_bundled_feed
-from nova_assets.examples.news.templates import Version, detect_template_blocks
-from nova_assets.examples.news.text import split_text_blocks
+from examples.news import batchings, pipeline
+from examples.news.sources import Source, load_bundled_feed
+from examples.news.templates import Version, detect_template_blocks
+from examples.news.text import split_text_blocks
 from nova_assets.testing.world import for_tiny_queries
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+ROOT = Path(__file__).parents[2]
+
 
 def news(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``python -m nova_assets.examples.news`` in a folder of its own."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("NOVA_")}
-    command = [sys.executable, "-m", "nova_assets.examples.news", *arguments]
+    """``python -m examples.news`` in a folder of its own."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("NOVA_")} | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "examples.news", *arguments]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=800)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from examples.sales.__main__ import compute_datasets, print_differences
+from examples.sales.shops import detect_shop
 from nova_assets.errors import SettingsError
-from nova_assets.examples.sales.__main__ import compute_datasets, print_differences
-from nova_assets.examples.sales.shops import detect_shop
 from nova_assets.testing import World
 
 DAYS = 4

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.examples.sales.pipeline import project
+from examples.sales.pipeline import project
 from nova_assets_tests.dagster_dev import dagster_dev, waited_for
 from nova_assets_tests.scenarios import ui_sales
 from nova_assets_tests.scenarios.ui import MARKS, Deployment, Person

@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql import functions as F
 
 import nova_assets as nova
+from examples.joins import join_changes
+from examples.news import pipeline as news
 from nova_assets.dagster_bridge import build_definitions, maintenance, sensor_job, unreported_commits
-from nova_assets.examples.joins import join_changes
-from nova_assets.examples.news import pipeline as news
 from nova_assets.plan import silence_timeouts
 
 SOON = nova.Compaction(deltas=4)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from nova_assets.examples.news import templates, text
-from nova_assets.examples.news.shingles import hash_shingles, sample_shingles, shingles
+from examples.news import templates, text
+from examples.news.shingles import hash_shingles, sample_shingles, shingles
 from nova_assets_tests.soak.batches import Batch, Row
 
 _KEYS = {"customers": "customer", "orders": "order"}

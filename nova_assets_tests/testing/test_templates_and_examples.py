@@ -18,10 +18,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 import nova_assets as nova
+from examples.joins import join_changes
+from examples.news.pipeline import project as news
+from examples.sales.pipeline import project as sales
 from nova_assets.cli.project_template import DEFINED_PROJECTS, plan_project
-from nova_assets.examples.joins import join_changes
-from nova_assets.examples.news.pipeline import project as news
-from nova_assets.examples.sales.pipeline import project as sales
 from nova_assets.model.binding import Binding
 from nova_assets.testing import check_incremental
 from nova_assets_tests.effort import long_except

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from nova_assets.examples.news.text import split_words
+from examples.news.text import split_words
 
 WIDTH = 4
 """Number of words in one shingle."""

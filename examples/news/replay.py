@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nova_assets.examples.news.sources import Crawl, Source
+from examples.news.sources import Crawl, Source
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.store.store import Store

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.markup import escape
 
-from nova_assets.examples.news.check import CheckReport
-from nova_assets.examples.news.measure import WordCounts
-from nova_assets.examples.news.replay import CrawlRun
+from examples.news.check import CheckReport
+from examples.news.measure import WordCounts
+from examples.news.replay import CrawlRun
 from nova_assets.model.execution import Execution
 from nova_assets.store.store import Store
 

@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.examples.news import templates, text
-from nova_assets.examples.news.shingles import hash_shingles, sample_shingles, shingles
+from examples.news import templates, text
+from examples.news.shingles import hash_shingles, sample_shingles, shingles
 
 _TEMPLATE_COLUMNS = "site string, block string, pages bigint, share double, first_seen timestamp, last_seen timestamp"
 

@@ -1,4 +1,4 @@
-"""The actions example on the shell: ``python -m nova_assets.examples.actions FOLDER [--check]``."""
+"""The actions example on the shell: ``python -m examples.actions FOLDER [--check]``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from nova_assets.examples.actions.expected_counts import (
+from examples.actions.expected_counts import (
     count_by_date_hour_action,
     describe_count_differences,
     read_expected_counts,
 )
-from nova_assets.examples.actions.pipeline import project
-from nova_assets.examples.actions.unreliable_delivery import UnreliableDelivery
+from examples.actions.pipeline import project
+from examples.actions.unreliable_delivery import UnreliableDelivery
 from nova_assets.model.receive_result import ReceiveResult
 from nova_assets.nova_error import NovaError
 from nova_assets.store.store import Store
@@ -107,4 +107,4 @@ def _print_counts_and_differences(console: Console, store: Store, folder: Path |
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m nova_assets.examples.actions")
+    main(prog_name="python -m examples.actions")

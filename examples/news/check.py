@@ -9,13 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nova_assets.examples.news import batchings, pipeline
-from nova_assets.examples.news.batchings import BatchingResult
-from nova_assets.examples.news.measure import PairAgreement, TaggedBlock, WordCounts, compare_pairs, count_words
-from nova_assets.examples.news.replay import CrawlRun, replay_crawls
-from nova_assets.examples.news.shingles import find_similar_pairs, sample_shingles, shingles
-from nova_assets.examples.news.sources import MIN_RESEMBLANCE, ExpectedResults, Source
-from nova_assets.examples.news.store_location import open_store
+from examples.news import batchings, pipeline
+from examples.news.batchings import BatchingResult
+from examples.news.measure import PairAgreement, TaggedBlock, WordCounts, compare_pairs, count_words
+from examples.news.replay import CrawlRun, replay_crawls
+from examples.news.shingles import find_similar_pairs, sample_shingles, shingles
+from examples.news.sources import MIN_RESEMBLANCE, ExpectedResults, Source
+from examples.news.store_location import open_store
 from nova_assets.store.store import Store
 
 

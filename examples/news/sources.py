@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from examples.news import feed
+from examples.news.shingles import find_similar_pairs, sample_shingles, shingles
 from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
-from nova_assets.examples.news import feed
-from nova_assets.examples.news.shingles import find_similar_pairs, sample_shingles, shingles
 
 COLUMNS = ("site", "url", "crawled_at", "title", "html")
 """Required columns of a crawl file. Further columns are ignored. ``html`` is null for a removed page."""
@@ -108,7 +108,7 @@ def read_folder(folder: Path) -> Source:
             f"{folder} holds no crawls",
             found="no Parquet file there" if folder.is_dir() else "no such folder",
             expected="a folder with crawls/*.parquet, one file per crawl",
-            next="python -m nova_assets.examples.news, without a folder, runs on the feed that ships with it",
+            next="python -m examples.news, without a folder, runs on the feed that ships with it",
         )
     tables = [_read_crawl_file(file) for file in files]
     crawls = tuple(Crawl(file.stem, _to_articles(file, table)) for file, table in zip(files, tables, strict=True))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from examples.news.pipeline import project
+from examples.news.store_location import find_location
 from nova_assets.dagster_bridge import build_definitions
-from nova_assets.examples.news.pipeline import project
-from nova_assets.examples.news.store_location import find_location
 
 _home = find_location()
 defs = build_definitions(project, catalog=_home.catalog, warehouse=_home.warehouse)

@@ -1,4 +1,4 @@
-"""The news example on the shell: ``python -m nova_assets.examples.news [FOLDER] [--check]``."""
+"""The news example on the shell: ``python -m examples.news [FOLDER] [--check]``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from nova_assets.examples.news import pipeline
-from nova_assets.examples.news.check import check_source
-from nova_assets.examples.news.replay import replay_crawls
-from nova_assets.examples.news.show import print_channels, print_crawl_run, render_markdown
-from nova_assets.examples.news.sources import Source, load_bundled_feed, read_folder
-from nova_assets.examples.news.store_location import open_store
+from examples.news import pipeline
+from examples.news.check import check_source
+from examples.news.replay import replay_crawls
+from examples.news.show import print_channels, print_crawl_run, render_markdown
+from examples.news.sources import Source, load_bundled_feed, read_folder
+from examples.news.store_location import open_store
 from nova_assets.nova_error import NovaError
 
 
@@ -58,9 +58,9 @@ def _print_check(source: Source, folder: Path | None) -> int:
 
         report = check_source(source, on_arrival)
     place = "" if folder is None else f" {folder}"
-    click.echo(render_markdown(report, f"python -m nova_assets.examples.news{place} --check"))
+    click.echo(render_markdown(report, f"python -m examples.news{place} --check"))
     return 1 if report.problems else 0
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m nova_assets.examples.news")
+    main(prog_name="python -m examples.news")

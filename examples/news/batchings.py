@@ -14,10 +14,10 @@ from datetime import datetime
 import pyarrow as pa
 
 import nova_assets as nova
-from nova_assets.examples.news import pipeline
-from nova_assets.examples.news.shingles import hash_shingles, shingles
-from nova_assets.examples.news.sources import Source
-from nova_assets.examples.news.text import split_text_blocks
+from examples.news import pipeline
+from examples.news.shingles import hash_shingles, shingles
+from examples.news.sources import Source
+from examples.news.text import split_text_blocks
 from nova_assets.model.channel import Channel
 from nova_assets.model.project import Project
 from nova_assets.store.store import Store

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nova_assets.examples.news.text import split_words
+from examples.news.text import split_words
 
 
 class TaggedBlock(NamedTuple):

@@ -1,4 +1,4 @@
-"""Real sales on the shell: ``python -m nova_assets.examples.sales FOLDER [--check] [--days N]``."""
+"""Real sales on the shell: ``python -m examples.sales FOLDER [--check] [--days N]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from nova_assets.examples.sales.shops import (
+from examples.sales.shops import (
     Shop,
     describe_sum_differences,
     detect_shop,
@@ -71,4 +71,4 @@ def print_differences(console: Console, store: Store, shop: Shop, folder: Path, 
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m nova_assets.examples.sales")
+    main(prog_name="python -m examples.sales")
