@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
-from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.deployment import Deployment, check_catalog_exists, read_catalog_version
 from nova_assets.cli.doctor_checks import Finding, Status, run_all_checks, run_check
-from nova_assets.cli.doctor_notifications import check_notifications
 from nova_assets.cli.rendering import pluralize, print_progress
+from nova_assets.masking import mask_address
+from nova_assets.model.notification import NotifierStatus, QueuedNotification
+from nova_assets.model.notify_settings import NotifierConfig, parse_notify_settings
+from nova_assets.nova_error import NovaError
+from nova_assets.settings import Settings
 
 _STATUS_STYLES: dict[Status, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -83,7 +90,7 @@ def doctor(
 
         return verify_files(deployment, sample_size)
     if claim:
-        from nova_assets.cli.doctor_claim import claim_warehouse_of_deployment
+        from nova_assets.cli.doctor import claim_warehouse_of_deployment
 
         return claim_warehouse_of_deployment(deployment, dry_run)
     if repair:
@@ -130,3 +137,108 @@ def _show_findings(console: Console, findings: list[Finding]) -> None:
         console.print(f"\n{wrong_count} wrong, {pluralize(warning_count, 'warning')}")
     else:
         console.print("\nnothing is wrong" + (f", {pluralize(warning_count, 'warning')}" if warning_count else ""))
+
+
+def claim_warehouse_of_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
+    """Make the catalog of the deployment the only one that may write to its warehouse and delete there."""
+    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.engine.spark_engine import SparkEngine
+    from nova_assets.execution.warehouse_identity import claim_warehouse
+
+    check_catalog_exists(deployment.settings)
+    warehouse = deployment.settings.warehouse
+    # Not through nova.open(), which refuses a warehouse that another copy has claimed.
+    with contextlib.closing(open_catalog(deployment.settings.catalog)) as opened:
+        copied_from = opened.copied_from()
+        if not dry_run:
+            claim_warehouse(opened, SparkEngine(warehouse))
+    catalog = mask_address(deployment.settings.catalog)
+
+    def show(console: Console) -> None:
+        owns = "would own" if dry_run else "owns"
+        source = "" if copied_from is None else f", a copy of {copied_from},"
+        console.print(f"{catalog}{source} {owns} the warehouse {warehouse}", markup=False, highlight=False)
+        console.print(f"commits of other copies of this catalog {'would' if dry_run else 'will'} fail", markup=False)
+
+    data = {"dry_run": dry_run, "catalog": catalog, "warehouse": warehouse, "copied_from": copied_from}
+    return CommandResult(data, show)
+
+
+_MAX_LISTED = 5
+_SILENCE = timedelta(minutes=10)
+"""Time after which a notifier that no process serves deserves attention."""
+
+
+def check_notifications(settings: Settings) -> Iterator[Finding]:
+    """Each notifier of the settings and of the catalog. Delivers nothing."""
+    if not settings.notify:
+        return
+    configs = {c.name: c for c in parse_notify_settings(settings.notify).notifiers}
+    statuses, undeliverable, now = _read_catalog(settings)
+    for name in (*configs, *sorted(set(statuses) - set(configs))):
+        given_up = [q for q in undeliverable if q.notifier == name]
+        yield _check_notifier(settings, name, configs.get(name), statuses.get(name), given_up, now)
+
+
+def _check_notifier(
+    settings: Settings,
+    name: str,
+    config: NotifierConfig | None,
+    status: NotifierStatus | None,
+    given_up: list[QueuedNotification],
+    now: datetime | None,
+) -> Finding:
+    finding, details = f"notifier {name}", _details(status, given_up)
+    if config is not None and (error := _opening_error(config, settings)) is not None:
+        return Finding(finding, "wrong", error, f"then: nova notify --test {name}", details)
+    kind = "not configured here" if config is None else config.kind
+    counts = f"{kind}, {details['waiting']} waiting, {details['undeliverable']} undeliverable"
+    counts += f", {details['dropped']} dropped so far" if details["dropped"] else ""
+    if status is not None and status.undeliverable:
+        lines = [f"{q.notification.title}: {q.error}" for q in given_up[:_MAX_LISTED]]
+        more = status.undeliverable - len(lines)
+        lines += [f"and {more} more: nova notify --dry-run"] if more else []
+        advice = f"nova notify --test {name}, then nova notify --retry"
+        return Finding(finding, "warning", "\n".join([counts, *lines]), advice, details)
+    if status is None or now is None:
+        advice = "start a deliverer: nova notify --follow, nova serve, or the Dagster sensor nova_notify_sensor"
+        return Finding(finding, "warning", f"{kind}, no process has delivered to it yet", advice, details)
+    if now - status.seen_at > _SILENCE:
+        advice = "start nova notify --follow or Dagster; a notifier that is not needed: nova notify --forget " + name
+        message = f"{counts}; no process has served it since {status.seen_at:%Y-%m-%d %H:%M:%S} UTC"
+        return Finding(finding, "warning", message, advice, details)
+    return Finding(finding, "ok", counts, None, details)
+
+
+def _details(status: NotifierStatus | None, given_up: list[QueuedNotification]) -> dict[str, Any]:
+    return {
+        "waiting": 0 if status is None else status.waiting,
+        "undeliverable": 0 if status is None else status.undeliverable,
+        "dropped": 0 if status is None else status.dropped,
+        "seen_at": None if status is None else status.seen_at.isoformat(),
+        "given_up": [{"text": q.notification.title, "error": q.error} for q in given_up[:_MAX_LISTED]],
+    }
+
+
+def _opening_error(config: NotifierConfig, settings: Settings) -> str | None:
+    """Why the notifier cannot be opened, such as a missing secret; None if it can."""
+    from nova_assets.notify.open_notifier import open_notifier
+
+    try:
+        open_notifier(config, settings.root)
+    except NovaError as error:
+        parts = [error.what, *(f"{n}: {v}" for n, v in (("found", error.found), ("expected", error.expected)) if v)]
+        return "\n".join(parts)
+    return None
+
+
+def _read_catalog(settings: Settings) -> tuple[dict[str, NotifierStatus], list[QueuedNotification], datetime | None]:
+    """Notifiers and undeliverable notifications of the catalog, if there is one of the current version."""
+    from nova_assets.catalog import schema_version
+    from nova_assets.catalog.catalog import open_catalog
+
+    if read_catalog_version(settings.catalog) != schema_version.HEAD:
+        return {}, [], None
+    with contextlib.closing(open_catalog(settings.catalog)) as catalog:
+        statuses = {s.name: s for s in catalog.notifiers()}
+        return statuses, catalog.queued_notifications(undeliverable=True), catalog.now()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +13,30 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.external_sources import (
-    CheckedExternal,
-    NewExternal,
-    check_external_channels,
-    new_database_table,
-    new_folder,
-    new_metastore_table,
-    write_changes,
-)
-from nova_assets.errors import DefinitionError
+from nova_assets.errors import DefinitionError, NotSupported
+from nova_assets.model.channel import Channel
 from nova_assets.model.database_table import is_database_url
+from nova_assets.model.external_table import external as external_table
 from nova_assets.model.metastore_table import is_metastore_address
+from nova_assets.model.project import Project
+from nova_assets.model.schema import Field
+from nova_assets.operations.external_definitions import (
+    ExternalCheck,
+    TableOfFiles,
+    check_external,
+    describe_database,
+    describe_folder,
+    describe_table_of_metastore,
+)
+from nova_assets.operations.external_tables import absolute_location
+from nova_assets.plan.source_columns import find_column
+from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
+from nova_assets.sql.datasets.declarations import DatasetDeclarations, record_declarations
+from nova_assets.sql.datasets.graph_builder import parse_external_views
+from nova_assets.sql.statement.external_table import ExternalView
+from nova_assets.sql.statement.external_text import ExternalStatement, edit_columns, render_external_statement
+from nova_assets.sql.statement.jdbc_options import FIELD_BY_OPTION
+from nova_assets.sql.text import SqlText
 
 _DATABASE_OPTIONS = {
     "table": ("TABLE", "Table or view of the database, such as public.orders."),
@@ -162,3 +177,195 @@ def _show_checked(console: Console, checked: list[CheckedExternal]) -> None:
             lines += [f"  {'breaking: ' if c.breaking else ''}{c.text}" for c in result.changes]
         for line in lines:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class NewExternal:
+    """An external table whose file is to be written."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedExternal:
+    """An external channel that was compared with its source.
+
+    Args:
+        view: its statement; None for a channel that is defined in Python.
+    """
+
+    result: ExternalCheck
+    view: ExternalView | None
+    is_written: bool = False
+
+    @property
+    def file(self) -> str | None:
+        return None if self.view is None else self.view.text.name
+
+    def as_json(self) -> dict[str, Any]:
+        error = self.result.error
+        return {
+            "channel": self.result.channel,
+            "file": self.file,
+            "changes": [
+                {
+                    "column": c.column,
+                    "kind": c.kind,
+                    "declared": None if c.declared is None else str(c.declared),
+                    "actual": None if c.actual is None else str(c.actual),
+                    "breaking": c.breaking,
+                }
+                for c in self.result.changes
+            ],
+            "breaking": self.result.is_breaking,
+            "written": self.is_written,
+            "error": None if error is None else {"code": error.code, "what": error.what, "found": str(error.found)},
+        }
+
+
+def new_database_table(
+    url: str, name: str | None, partitions: Sequence[str], options: Mapping[str, str]
+) -> NewExternal:
+    """The definition of a database table, with columns from the database.
+
+    Raises:
+        DefinitionError: an option is invalid, or a partition column does not exist.
+        SourceUnavailable, SettingsError, NotSupported: the database cannot be read.
+    """
+    source = external_table(url, **options)  # type: ignore[arg-type]
+    assert source.database is not None
+    problems = source.problems()
+    if problems:
+        raise DefinitionError.of(problems, url)
+    channel_name = name or _default_name((source.database.table or "").rpartition(".")[2])
+    columns = describe_database(channel_name, source.database)
+    chosen = {p: find_column(p, columns) for p in partitions}
+    if missing := [p for p, column in chosen.items() if column is None]:
+        raise DefinitionError(
+            f"there is no partition column {missing[0]!r}", expected=", ".join(c.name for c in columns)
+        )
+    values = source.database.as_json()
+    rendered = {o: str(values[f]) for o, f in FIELD_BY_OPTION.items() if f in values}
+    fields = [Field(c.name, c.type) for c in columns]
+    partition_columns = [c.name for c in chosen.values() if c is not None]
+    return _rendered(ExternalStatement(channel_name, fields, partition_columns, "jdbc", rendered))
+
+
+def new_folder(deployment: Deployment, location: str, name: str | None, done: str | None) -> NewExternal:
+    """The definition of a folder of files, with columns from its newest files.
+
+    Raises:
+        SourceUnavailable, NotSupported, SchemaMismatch: the folder cannot be read as a table.
+    """
+    channel_name = name or _default_name(location.rstrip("/").rpartition("/")[2])
+    with deployment.open_read_only(needs_catalog=False) as store:
+        address = absolute_location(location, deployment.settings.root)
+        found = describe_folder(store.engine, location, address)
+    return _rendered(_statement_of_files(channel_name, found, location, done))
+
+
+def new_metastore_table(location: str, name: str | None, done: str | None) -> NewExternal:
+    """The definition of a table of a Hive metastore, with columns from the metastore.
+
+    Raises:
+        DefinitionError: the location is not the address of a table.
+        SourceUnavailable: the metastore does not answer, or has no such table.
+        NotSupported: the table cannot be read from its files alone.
+    """
+    source = external_table(location, success_file=done)
+    if problems := source.problems():
+        raise DefinitionError.of(problems, location)
+    assert source.metastore_table is not None
+    channel_name = name or _default_name(source.metastore_table.name)
+    table = describe_table_of_metastore(source.metastore_table, channel_name)
+    return _rendered(_statement_of_files(channel_name, table, location, done))
+
+
+def check_external_channels(deployment: Deployment, names: Sequence[str]) -> list[CheckedExternal]:
+    """Compare external channels of the project with their sources.
+
+    Raises:
+        DefinitionError: a name is not that of an external channel.
+    """
+    project, views = _load_project_and_views(deployment)
+    channels = {c.name: c for c in project.channels if c.external is not None}
+    channels |= {name: view.channel for name, view in views.items()}
+    if unknown := [n for n in names if n not in channels]:
+        raise DefinitionError(
+            f"channel {unknown[0]!r} is not external",
+            expected=", ".join(channels) or "(the project has no external channel)",
+        )
+    with deployment.open_read_only(needs_catalog=False) as store:
+        return [CheckedExternal(_check(store.engine, channels[n], deployment), views.get(n)) for n in names or channels]
+
+
+def write_changes(checked: CheckedExternal) -> CheckedExternal:
+    """Update the columns in the file of a definition.
+
+    Raises:
+        NotSupported: the definition is in Python, or the file cannot be edited.
+    """
+    if not checked.result.changes:
+        return checked
+    if checked.view is None:
+        raise NotSupported(
+            f"channel {checked.result.channel!r} is defined in Python, which nova does not edit",
+            found="; ".join(c.text for c in checked.result.changes),
+            next="change schema= of the channel by hand",
+        )
+    text = checked.view.text
+    edited = edit_columns(text, checked.result.changes)
+    if not parse_external_views([SqlText(text.name, edited)]):
+        raise NotSupported(
+            f"{text.name} would be no valid definition after the changes",
+            found="; ".join(c.text for c in checked.result.changes),
+            expected="a partition column in each clause that names it",
+            next=f"edit {text.name} by hand",
+        )
+    Path(text.name).write_text(edited, encoding="utf-8")
+    return replace(checked, is_written=True)
+
+
+def _check(engine: Any, channel: Channel, deployment: Deployment) -> ExternalCheck:
+    assert channel.external is not None
+    address = absolute_location(channel.external.location, deployment.settings.root)
+    return check_external(engine, channel, address)
+
+
+def _load_project_and_views(deployment: Deployment) -> tuple[Project, dict[str, ExternalView]]:
+    """The project, and the statements of its external tables.
+
+    A project that an outdated definition makes invalid has statements all the same.
+    """
+    deployment.check_project_configured("nova external check")
+    with record_declarations() as recorded:
+        project = deployment.load_project() or Project()
+    declarations = recorded.declarations or [
+        DatasetDeclarations.from_graph(g)
+        for g in {id(q.graph): q.graph for q in dataset_queries_by_name(project).values()}.values()
+    ]
+    views = parse_external_views([t for d in declarations for t in d.texts])
+    return project, {v.name: v for v in views}
+
+
+def _statement_of_files(name: str, table: TableOfFiles, location: str, done: str | None) -> ExternalStatement:
+    return ExternalStatement(name, table.columns, table.partition_columns, table.format, {}, location, done)
+
+
+def _rendered(statement: ExternalStatement) -> NewExternal:
+    """The text of a statement, after a check that it can be read back."""
+    sql = render_external_statement(statement)
+    if not parse_external_views([SqlText(f"{statement.name}.sql", sql)]):
+        raise NotSupported(
+            f"the source has no definition that nova can read: {statement.name}", found=sql, next="write it by hand"
+        )
+    return NewExternal(statement.name, sql)
+
+
+def _default_name(text: str) -> str:
+    """Name of a channel from the name of a folder or table."""
+    name = re.sub(r"\W+", "_", text.strip('"')).strip("_").lower()
+    if not name or name[0].isdigit():
+        raise DefinitionError(f"no name for the channel follows from {text!r}", next="--name NAME")
+    return name

@@ -6,7 +6,7 @@ Dagster calls the function. ``channel_writer.py`` executes the rest of the bindi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -25,9 +25,8 @@ from nova_assets.dagster_bridge.asset_consumers import consumer_name
 from nova_assets.dagster_bridge.assets import build_channel_asset_spec
 from nova_assets.dagster_bridge.channel_writer import ChannelWriter
 from nova_assets.dagster_bridge.code_links import code_link_of_function
-from nova_assets.dagster_bridge.dagster_names import DagsterNames
+from nova_assets.dagster_bridge.dagster_names import IO_MANAGER_KEY, RESOURCE_KEY, DagsterNames
 from nova_assets.dagster_bridge.partitions import build_partitions_definition
-from nova_assets.dagster_bridge.prefixed_assets import add_prefix, rename_step
 from nova_assets.dagster_bridge.read_modes import PRODUCES_METADATA_KEY, check_read_modes, input_modes
 from nova_assets.errors import DefinitionError
 from nova_assets.model.binding import Binding, bind
@@ -315,3 +314,37 @@ def _with_channel_attributes(
         tags={**own.tags, **spec.tags},
         freshness_policy=spec.freshness_policy or own.freshness_policy,
     )
+
+
+def add_prefix(
+    assets: Sequence[AssetsDefinition], channels: Collection[str], names: DagsterNames
+) -> list[AssetsDefinition]:
+    """The assets with keys below the project's prefix. What they read of each other, and the channels that they read,
+    get the prefix, too. Other upstream assets keep their keys.
+    """
+    if not names.prefix:
+        return list(assets)
+    own = {key for asset in assets for key in asset.keys} | {AssetKey(c) for c in channels}
+    replacements = {key: names.add_prefix(key) for key in own}
+    return [asset.with_attributes(asset_key_replacements=replacements) for asset in assets]
+
+
+def rename_step(asset: AssetsDefinition, names: DagsterNames) -> AssetsDefinition:
+    """The asset with a step and IO managers that have the names of the project.
+
+    Dagster requires that two steps of a code location with the same name are the same step.
+    """
+    op = asset.node_def if asset.is_executable else None
+    if not names.prefix or not isinstance(op, OpDefinition):
+        return asset
+    outs = {d.name: Out.from_definition(d) for d in op.output_defs}
+    renamed = op.with_replaced_properties(
+        name=names.name(names.without_prefix(op.name)),
+        outs={
+            name: out._replace(io_manager_key=names.name(out.io_manager_key))
+            if out.io_manager_key in (RESOURCE_KEY, IO_MANAGER_KEY)
+            else out
+            for name, out in outs.items()
+        },
+    )
+    return AssetsDefinition.dagster_internal_init(**{**asset.get_attributes_dict(), "node_def": renamed})

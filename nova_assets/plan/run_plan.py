@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any, Literal
 
 from nova_assets.model import reads
-from nova_assets.model.block import Kind
+from nova_assets.model.block import Block, Kind
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.edge import Mode
 from nova_assets.model.execution import Pin
 from nova_assets.model.provenance import ChannelRead
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import DeltaChain, EmptyRead, Read, SnapshotAsInserts
+from nova_assets.model.reads import DeltaChain, EmptyRead, Read, SnapshotAsInserts, source_blocks
 from nova_assets.model.resources import NO_LIMITS, Parallelism, Resources
 from nova_assets.model.text_format import format_bytes, format_read, format_read_totals
 from nova_assets.model.text_table import TextTable
-from nova_assets.plan.parallelism import plan_parallelism
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.short_repr import short_repr
 
@@ -299,3 +298,26 @@ def _commit_table(run_plan: RunPlan) -> TextTable:
     for head, first in zip(run_plan.heads, _first_then_empty("requires"), strict=False):
         table.add(first, head.channel, f"still at {head.seq}")
     return table
+
+
+SHUFFLE_PARTITION_BYTES = 64 * 1024 * 1024
+"""Bytes of input files per part of a shuffle (decision 0086). Spark joins parts that turn out small, but it does not
+divide a part that is too large for its memory.
+"""
+
+MAX_SHUFFLE_PARTITIONS = 4096
+"""Each part costs every task of a shuffle a little, even if it is empty."""
+
+
+def plan_parallelism(resources: Resources, reads: Iterable[Read]) -> Parallelism:
+    """Degree of parallelism of an execution. The number of parts of its shuffles grows with the bytes that it reads.
+
+    Args:
+        resources: what the binding states.
+        reads: reads of channels whose rows go through the tasks.
+    """
+    bytes_by_block = {b.id: b.bytes for read in reads for b in source_blocks(read) if isinstance(b, Block)}
+    input_bytes = sum(bytes_by_block.values())
+    needed = min(MAX_SHUFFLE_PARTITIONS, -(-input_bytes // SHUFFLE_PARTITION_BYTES))
+    is_stated = resources.shuffle_partitions is not None
+    return Parallelism(resources.max_cores, resources.shuffle_partitions or max(1, needed), is_stated, input_bytes)

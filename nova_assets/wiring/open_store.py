@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, cast
 
 from nova_assets.errors import ArgumentRefused, SettingsError
 from nova_assets.execution.warehouse_identity import check_warehouse_identity
@@ -27,7 +28,35 @@ from nova_assets.model.read_strategy import forced_strategy
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
 from nova_assets.wiring.channel_views import StoreViewsFactory, catalog_with_views
-from nova_assets.wiring.lazy_engine import lazy_engine
+
+
+def lazy_engine(build: Callable[[], Engine]) -> Engine:
+    """Engine that ``build`` makes when it is first used.
+
+    An engine loads Arrow, which takes longer than everything else that a command does if it only reads the catalog.
+    """
+    return cast(Engine, _LazyEngine(build))
+
+
+class _LazyEngine:
+    """Forwards every access to the engine, and builds the engine first if necessary."""
+
+    def __init__(self, build: Callable[[], Engine]) -> None:
+        self._build = build
+        self._lock = Lock()
+        self._engine: Engine | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._build()
+        return getattr(self._engine, name)
+
+    def close(self) -> None:
+        """Close the engine, if it was built."""
+        if self._engine is not None:
+            self._engine.close()
+
 
 log = get_logger("nova_assets.catalog")
 

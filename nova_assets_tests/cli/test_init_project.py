@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nova_assets.cli.project_template import DEFINED_PROJECTS
+from nova_assets.cli.init import DEFINED_PROJECTS
 from nova_assets_tests.cli.conftest import Nova
 from nova_assets_tests.effort import by_hand
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nova_assets.engine.read.arrow_multiset import compose_row_changes, merge_row_changes, to_delta_rows
+from nova_assets.engine.read.in_memory import compose_row_changes, merge_row_changes, to_delta_rows
 
 SCHEMA = pa.schema(
     [("a", pa.int32()), ("b", pa.string()), ("d", pa.date32()), ("n", pa.decimal128(38, 2)), ("f", pa.float64())]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.write import small_files
+from nova_assets.engine.write import block_rewriter
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 
@@ -56,8 +56,8 @@ def test_rolled_here_or_by_spark(spark: Any, tmp_path: Path) -> None:
 
 
 def test_row_groups_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_files, "_ROW_GROUP", 200)
-    monkeypatch.setattr(small_files, "TARGET_FILE_BYTES", 1000)
+    monkeypatch.setattr(block_rewriter, "_ROW_GROUP", 200)
+    monkeypatch.setattr(block_rewriter, "TARGET_FILE_BYTES", 1000)
     store = filled(tmp_path)
     before = rows(store)
     assert store.compact("c") is not None

@@ -18,7 +18,7 @@ from pyarrow import orc
 
 import nova_assets as nova
 from nova_assets.engine.read.streaming_reader import StreamingReader
-from nova_assets.engine.write import small_files
+from nova_assets.engine.write import block_rewriter
 from nova_assets.errors import FileMissing, SchemaMismatch
 from nova_assets.formats import record_batches
 from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Snapshot, SnapshotAsInserts, SnapshotDiff
@@ -243,7 +243,7 @@ def test_no_file_is_open_while_nobody_reads(name: str, store: Store, tmp_path: P
 
 @pytest.mark.parametrize("merge", [nova.Append(), nova.Upsert(key="k")])
 def test_memory_is_that_of_a_row_group_or_a_cell(merge: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_files, "_ROW_GROUP", 2**20)
+    monkeypatch.setattr(block_rewriter, "_ROW_GROUP", 2**20)
     monkeypatch.setattr(partition_size, "BUCKET_BYTES", 2**20)
     monkeypatch.setattr(record_batches, "MAX_BATCH_ROWS", 10_000)
     store.register(nova.Channel("c", merge=merge, schema="k bigint, t string"))

@@ -15,7 +15,7 @@ from nova_assets.metastore.hive_tables import hive_type, nova_address, unsupport
 from nova_assets.metastore.notification_log import changed_partitions
 from nova_assets.model.metastore_table import MetastoreTable, parse_metastore_table
 from nova_assets.model.schema import parse_type
-from nova_assets.publish.metastore_registration import partition_values_of_folder
+from nova_assets.publish.registered_hive import partition_values_of_folder
 
 KEYS = ("day", "shop")
 ONE = {"day": "2022-03-30", "shop": "Paris"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nova_assets.errors import SchemaMismatch
-from nova_assets.execution.block_checks import resolve_block_schema
+from nova_assets.execution.staging import resolve_block_schema
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Multiset

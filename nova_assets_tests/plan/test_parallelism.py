@@ -12,7 +12,7 @@ from nova_assets.engine.session.core_limit import limited_settings
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.reads import Snapshot
 from nova_assets.model.resources import NO_LIMITS
-from nova_assets.plan.parallelism import MAX_SHUFFLE_PARTITIONS, SHUFFLE_PARTITION_BYTES, plan_parallelism
+from nova_assets.plan.run_plan import MAX_SHUFFLE_PARTITIONS, SHUFFLE_PARTITION_BYTES, plan_parallelism
 from nova_assets_tests.plan.histories import SCHEMA, block
 
 

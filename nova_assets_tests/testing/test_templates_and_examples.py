@@ -21,7 +21,7 @@ import nova_assets as nova
 from examples.joins import join_changes
 from examples.news.pipeline import project as news
 from examples.sales.pipeline import project as sales
-from nova_assets.cli.project_template import DEFINED_PROJECTS, plan_project
+from nova_assets.cli.init import DEFINED_PROJECTS, plan_project
 from nova_assets.model.binding import Binding
 from nova_assets.testing import check_incremental
 from nova_assets_tests.effort import long_except

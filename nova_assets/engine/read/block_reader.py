@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from nova_assets.engine.read.formatted_files_job import read_formatted_files_job, read_with_delta_index
 from nova_assets.engine.read.literal_paths import load_paths
 from nova_assets.engine.read.spark_merge import DELTA_INDEX
 from nova_assets.engine.read.stored_columns import stored_column_names, stored_column_types
@@ -20,6 +19,7 @@ from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
 from nova_assets.engine.rows.spark_widening import widen_column
 from nova_assets.engine.session.lazy_session import LazySparkSession
+from nova_assets.engine.session.worker_errors import to_task_error
 from nova_assets.engine.storage import external_files, file_io, formatted_files
 from nova_assets.engine.storage.formatted_files import FormattedFile
 from nova_assets.engine.storage.warehouse import Warehouse
@@ -28,6 +28,8 @@ from nova_assets.model.block import Block, DataFile
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
 from nova_assets.model.type_widening import has_other_fields
+from nova_assets.nova_error import NovaError
+from nova_assets.plan.batch_size import ARROW_BATCH_BYTES, rows_per_batch
 
 FORMATS = ("parquet", *formatted_files.FORMATS)
 """File formats that blocks may have. Spark reads Parquet, and this package reads the other formats."""
@@ -219,3 +221,31 @@ def _stored_column_as_field(field: Field, stored_field: Field | None) -> Column:
         return F.lit(None).cast(to_spark_type(field.type))
     column = col(stored_field.name)
     return column if stored_field.type == field.type else widen_column(column, stored_field.type, field.type)
+
+
+_MAX_BATCH_ROWS = 1 << 16
+
+
+def read_with_delta_index(file: FormattedFile, schema: Schema, *, with_delta_index: bool) -> pa.Table:
+    """Rows of a file, with the index of its delta if requested."""
+    rows = file.read(schema)
+    index = pa.scalar(file.delta_index, pa.int32())
+    return rows.append_column(DELTA_INDEX, pa.repeat(index, rows.num_rows)) if with_delta_index else rows
+
+
+def read_formatted_files_job(
+    files: Sequence[FormattedFile], schema: Schema, *, with_delta_index: bool
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Task for Spark: consumes numbers of files, and yields the rows of these files."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                for n in batch.column(0).to_pylist():
+                    rows = read_with_delta_index(files[n], schema, with_delta_index=with_delta_index)
+                    width = rows.nbytes // max(1, rows.num_rows)
+                    yield from rows.to_batches(rows_per_batch(ARROW_BATCH_BYTES, width, _MAX_BATCH_ROWS))
+        except NovaError as error:
+            raise to_task_error(error) from None
+
+    return read

@@ -8,7 +8,9 @@ two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,15 +18,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.file_writer import TARGET_FILE_BYTES, WrittenFile
+from nova_assets.engine.buckets.file_writer import (
+    TARGET_FILE_BYTES,
+    UNSORTED_ROW_GROUP_BYTES,
+    FileTarget,
+    WrittenFile,
+    check_row_count,
+    write_unsorted_files,
+)
 from nova_assets.engine.buckets.merge_unit import MergeUnitTask
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
-from nova_assets.engine.read.in_memory import compute_in_memory
+from nova_assets.engine.read.in_memory import compute_in_memory, read_fitted_rows
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, PartitionUnit, list_partition_units
 from nova_assets.engine.session.lazy_session import LazySparkSession
+from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.engine.write.block_writer import BlockWriter
-from nova_assets.engine.write.small_files import combine_small_files
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append
@@ -35,7 +44,7 @@ from nova_assets.plan.block_layout import common_layout, layout_for_channel
 from nova_assets.plan.compaction import file_count_for
 from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeTask, may_have_rows_in, split_merge_task
 from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize, target_bucket_bytes
-from nova_assets.plan.read_strategy import choose_strategy
+from nova_assets.plan.read_strategy import MEMORY_BYTES, choose_strategy
 
 _MAX_TARGET_SIZES_PER_UNIT = 4
 """Factor on the target bucket size above which a merge unit is split before it is read."""
@@ -192,3 +201,82 @@ def _list_units_in_current_layout(
     ):
         return None
     return list_partition_units(read, shared_layout.layout)
+
+
+_ROW_GROUP = UNSORTED_ROW_GROUP_BYTES
+
+_AT_ONCE = min(4, os.cpu_count() or 1)
+
+
+def combine_small_files(
+    read: Snapshot | DeltaChain, warehouse: Warehouse, schema: Schema, target: FileTarget
+) -> list[WrittenFile]:
+    """Rewrite the rows of each partition into few files.
+
+    Args:
+        read: rows to rewrite.
+        schema: schema of the new block.
+        target: where to write the files.
+
+    Raises:
+        FileMissing: a file is missing or was changed.
+        WarehouseUnavailable: the row count of the new files differs from that of the blocks.
+    """
+    blocks_by_partition: dict[str, list[Block]] = {}
+    for block in source_blocks(read):
+        assert isinstance(block, Block)
+        blocks_by_partition.setdefault(block.partition, []).append(block)
+    rewrite_partition = partial(
+        _combine_partition_files, warehouse, schema.with_all_nullable(), replace(target, dimensions=())
+    )  # the partition of each file is known already
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        try:
+            files_by_partition = list(
+                pool.map(
+                    rewrite_partition,
+                    range(len(blocks_by_partition)),
+                    blocks_by_partition,
+                    blocks_by_partition.values(),
+                )
+            )
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [written for files in files_by_partition for written in files]
+
+
+def _combine_partition_files(
+    warehouse: Warehouse, schema: Schema, target: FileTarget, partition_index: int, partition: str, blocks: list[Block]
+) -> list[WrittenFile]:
+    groups = _combine_into_row_groups(warehouse, blocks, schema)
+    written = list(write_unsorted_files(groups, target, TARGET_FILE_BYTES, f"-{partition_index:05d}"))
+    check_row_count(written, sum(b.rows for b in blocks), target.error_label)
+    return [replace(w, partitions=(partition,)) for w in written]
+
+
+def _combine_into_row_groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
+    """Rows of the given blocks, combined into tables of the size of a row group."""
+    pending: list[pa.Table] = []
+    pending_bytes = 0
+    for rows in _read_row_groups(warehouse, blocks, schema):
+        pending.append(rows)
+        pending_bytes += rows.nbytes
+        if pending_bytes >= _ROW_GROUP:
+            yield pa.concat_tables(pending).combine_chunks()
+            pending, pending_bytes = [], 0
+    if pending:
+        yield pa.concat_tables(pending).combine_chunks()
+
+
+def _read_row_groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
+    """Rows of the given blocks, one row group of the source files at a time."""
+    warehouse.verified_addresses([f for b in blocks for f in b.manifest.files], prefetch=True)  # concurrently
+    for block in blocks:
+        for path in map(warehouse.file_address, block.manifest.files):
+            with open_block_file(path) as file:
+                for n in range(file.num_row_groups):
+                    if file.metadata.row_group(n).total_byte_size > MEMORY_BYTES:
+                        raise OverflowError(f"row group {n} of {path} is larger than it looks")
+                    rows = read_fitted_rows(block, file, partial(file.read_row_group, n), schema)
+                    if rows.num_rows:
+                        yield rows

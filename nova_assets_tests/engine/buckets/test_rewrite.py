@@ -59,7 +59,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", long_except(sorted(CHANNELS), "keyed", "order", "clustered-partitioned"))
 def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, channel = random.Random(name), CHANNELS[name]
-    monkeypatch.setattr("nova_assets.engine.write.bucket_writer.MAX_LOCAL_RUN_BYTES", rng.choice([0, 2**30]))
+    monkeypatch.setattr("nova_assets.engine.write.block_file_writer.MAX_LOCAL_RUN_BYTES", rng.choice([0, 2**30]))
     monkeypatch.setattr("nova_assets.engine.write.block_rewriter._MAX_TARGET_SIZES_PER_UNIT", rng.choice([1, 4]))
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
         store.register(channel)
