@@ -90,8 +90,6 @@ def doctor(
 
         return verify_files(deployment, sample_size)
     if claim:
-        from nova_assets.cli.doctor import claim_warehouse_of_deployment
-
         return claim_warehouse_of_deployment(deployment, dry_run)
     if repair:
         from nova_assets.cli.doctor_repair import repair_deployment

@@ -191,8 +191,8 @@ class RegisteredEdition:
 class MetastoreRegistration:
     """The entry of one channel in a metastore: its table, and one partition for each folder.
 
-    The partitions of an edition point to the folders of this edition. So a reader that has asked the metastore finds all
-    files until the edition expires. Everything is safe to repeat: the next registration completes one that was
+    The partitions of an edition point to the folders of this edition. So a reader that has asked the metastore finds
+    all files until the edition expires. Everything is safe to repeat: the next registration completes one that was
     interrupted.
 
     Args:

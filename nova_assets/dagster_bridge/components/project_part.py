@@ -80,8 +80,8 @@ class NovaProjectLoc(ComponentLoc):
 def definitions_of_part(part: Contributor, context: ComponentLoadContext) -> Definitions:
     """The share of a component in the definitions of the one nova project of a code location.
 
-    If each component built the definitions of its own channels, a code location would have several catalogs of resources,
-    and each maintenance sensor several times. So the definitions are built once, for all components of the tree.
+    If each component built the definitions of its own channels, a code location would have several catalogs of
+    resources, and each maintenance sensor several times. So they are built once, for all components of the tree.
 
     Raises:
         DefinitionError: the components do not fit each other, or Dagster cannot find the component.

@@ -135,13 +135,9 @@ class RemoteWarehouse(Warehouse):
         return int(info.size) if info.is_file else None
 
     def unfinished_uploads(self) -> list[UnfinishedUpload]:
-        from nova_assets.engine.storage.remote_warehouse import pending_uploads
-
         return pending_uploads(self.address) if self.address.startswith("s3:") else []
 
     def abort_unfinished_upload(self, upload: UnfinishedUpload) -> None:
-        from nova_assets.engine.storage.remote_warehouse import abort_upload
-
         abort_upload(self.address, upload)
 
     def write_catalog_marker(self, catalog_id: str, warehouse_id: str) -> None:

@@ -185,7 +185,6 @@ class BlockFileWriter:
         """
         if self.session.can_use_workers:
             return self._create_bucket_writer(target).write_frame(frame)
-        from nova_assets.engine.write.block_file_writer import write_frame_by_spark
 
         return write_frame_by_spark(frame, target)
 
@@ -208,8 +207,8 @@ def write_frame_by_spark(frame: DataFrame, target: BlockTarget) -> list[WrittenF
     """Write a frame by Spark's own writer, for clusters whose Python workers cannot run this package.
 
     On a partitioned channel, each file holds the rows of one partition. Spark's writer chooses file names and does not
-    report them, so the folder is listed. The row count of the listed files is compared with the rows that Spark counted.
-    So a stale or empty listing is detected, and nothing is committed.
+    report them, so the folder is listed. The row count of the listed files is compared with the rows that Spark
+    counted. So a stale or empty listing is detected, and nothing is committed.
 
     Raises:
         WarehouseUnavailable: the row count of the listed files differs from the number of written rows.
