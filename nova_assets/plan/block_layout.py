@@ -13,6 +13,7 @@ from nova_assets.model.partitions import WHOLE
 from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.plan.merge_units import base_files_overlapping
+from nova_assets.plan.partial_reads import keeps_merge_columns
 
 COMPARABLE_TYPES = HASHED_TYPES | {"float", "double", "decimal"}
 """Types whose values Arrow and NumPy compare like Spark, if zeros and NaNs are handled separately."""
@@ -60,6 +61,7 @@ def common_layout(read: Snapshot | DeltaChain | SnapshotDiff) -> CommonLayout | 
     layout, model = nonempty_blocks[-1].manifest.layout, blocks[-1].merge
     if (
         layout is None
+        or (isinstance(read, SnapshotDiff) and not keeps_merge_columns(read))
         or not can_merge_outside_spark(model, schema)
         or (isinstance(read, SnapshotDiff) and not can_compare_outside_spark(schema))
     ):
@@ -87,6 +89,8 @@ def layout_of_small_diff(read: SnapshotDiff) -> CommonLayout | None:
     schema, model = read.new.schema or read.old.schema, read.new.merge
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     if schema is None or not can_merge_outside_spark(model, schema) or not can_compare_outside_spark(schema):
+        return None
+    if not keeps_merge_columns(read):
         return None
     if any(k not in schema or schema.field(k).type.name not in COMPARABLE_TYPES for k in model.key):
         return None

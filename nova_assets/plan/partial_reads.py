@@ -19,7 +19,7 @@ from nova_assets.model.reads import (
     merge_model_of,
     source_blocks,
 )
-from nova_assets.model.schema import DataType, Schema
+from nova_assets.model.schema import DataType, Field, Schema
 
 MAX_PORTION_BYTES = 256 * 2**20
 """Maximum bytes of files in a portion that is read at once. A larger partition is a portion of its own."""
@@ -77,6 +77,38 @@ def share_of_row(columns: Schema, row: Schema) -> float:
 
 def _typical_bytes(type_: DataType) -> int:
     return _BYTES_BY_TYPE.get(type_.name, _OTHER_TYPE_BYTES)
+
+
+def columns_of_old_snapshot(read: SnapshotDiff) -> Schema:
+    """Columns in which the old snapshot of a comparison is merged: first those of the new one, in their order and by
+    their identity, then the columns of the old merge model that the channel no longer has (R23).
+
+    A column has the name that it had in the old snapshot, because the merge model knows it by that name (R18).
+    """
+    new, old = read.new.schema or read.old.schema or Schema(()), read.old.schema or Schema(())
+    merge_columns = set(_merge_columns_of_old(read))
+    missing = [f for f in old.fields if f.name in merge_columns and new.name_of_field(f) is None]
+    taken = {f.name.lower() for f in old.fields}
+
+    def named(field: Field) -> Field:
+        unused = f"__nova_{field.name}" if field.name.lower() in taken else field.name
+        return replace(field, name=old.name_of_field(field) or unused, id=field.identity)
+
+    return Schema((*map(named, new.fields), *missing))
+
+
+def keeps_merge_columns(read: SnapshotDiff) -> bool:
+    """Whether the columns by which the old snapshot is merged have the same names in the new one."""
+    new, old = read.new.schema or read.old.schema, read.old.schema
+    if new is None or old is None:
+        return True
+    fields = [f for f in old.fields if f.name in set(_merge_columns_of_old(read))]
+    return all(new.name_of_field(f) == f.name for f in fields)
+
+
+def _merge_columns_of_old(read: SnapshotDiff) -> Iterator[str]:
+    models = (merge_model_of(read.old), *(s.merge for s in source_blocks(read.old) if isinstance(s, Block)))
+    return (column for model in models for column in _merge_columns(model))
 
 
 def _merge_columns(model: MergeModel) -> Iterator[str]:

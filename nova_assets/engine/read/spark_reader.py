@@ -50,6 +50,7 @@ from nova_assets.model.reads import (
 )
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.block_layout import changed_key_range, split_by_changed_partition, split_by_delta_overlap
+from nova_assets.plan.partial_reads import columns_of_old_snapshot
 
 BROADCAST_ROWS = 2_000_000
 BROADCAST_BYTES = 256 * 2**20
@@ -205,7 +206,7 @@ class SparkReader:
         new = self._snapshot_frame(read.new)
         if isinstance(model, Custom):
             return _reduce_with_function(model.diff_ref, [self._snapshot_frame(read.old), new])
-        old = self._snapshot_frame(replace(read.old, schema=read.new.schema or read.old.schema))  # under current names
+        old = self._old_frame(read)
         if not model.has_deletions:
             bases = _resolved_blocks(read.new.bases)
             keeps_all_rows = bool(bases) and all(b.manifest.drops_no_rows and b.hi == read.old.at + 1 for b in bases)
@@ -214,6 +215,14 @@ class SparkReader:
             return diff_multisets(old, new)
         has_other_key = merge_model_of(read.old).key != model.key  # written under another merge model (R18)
         return diff_snapshots(old, new, model, may_repeat_old_keys=has_other_key)
+
+    def _old_frame(self, read: SnapshotDiff) -> DataFrame:
+        """The old snapshot in the columns of the new one."""
+        columns, names = columns_of_old_snapshot(read), (read.new.schema or read.old.schema or _NO_COLUMNS).names
+        rows = self._snapshot_frame(replace(read.old, schema=columns))
+        if columns.names == names:
+            return rows
+        return rows.select(*(col(old).alias(new) for old, new in zip(columns.names, names, strict=False)))
 
     def _empty_read_frame(self, read: EmptyRead) -> DataFrame:
         schema = read.schema or _NO_COLUMNS
