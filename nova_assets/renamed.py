@@ -32,6 +32,9 @@ NEW_COMMAND_NAMES: Mapping[str, str] = {"collect": "gc", "editions": "published"
 
 NEW_SETTING_NAMES: Mapping[str, str] = {"collect_grace": "gc_grace", "way": "strategy"}
 
+NEW_SETTING_VALUES: Mapping[str, Mapping[str, str]] = {"views": {"rocksdb": "disk", "spillable": "disk"}}
+"""Setting -> its values that have changed, old value -> new value."""
+
 
 def check_arguments_not_renamed(function_name: str, arguments: Iterable[str]) -> None:
     """Raises Renamed if an argument of a function has another name now."""

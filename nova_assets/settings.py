@@ -15,7 +15,7 @@ from nova_assets.errors import SettingsError
 from nova_assets.http_addresses import check_http_address, split_addresses
 from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.masking import mask_address, mask_nested, mask_setting_value
-from nova_assets.renamed import NEW_SETTING_NAMES
+from nova_assets.renamed import NEW_SETTING_NAMES, NEW_SETTING_VALUES
 from nova_assets.s3_settings import spark_s3_settings
 from nova_assets.setting_secrets import remember_setting_secrets
 from nova_assets.spark_location import check_spark_location
@@ -36,7 +36,7 @@ _SCHEMES = frozenset({"file", "s3", "s3a", "s3n", "hdfs", "webhdfs", "gs", "abfs
 DEFAULT_HOME = ".nova"
 """Folder below ``Settings.root`` for everything without a configured place."""
 
-VIEW_STORAGES = ("disk", "memory", "spillable", "rocksdb")
+VIEW_STORAGES = ("disk", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +323,10 @@ def _resolve_warehouse(address: str, root: Path) -> str:
 def _check_one_of(setting_name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value in allowed:
         return str(value)
+    if new_value := NEW_SETTING_VALUES.get(setting_name, {}).get(str(value)):
+        raise SettingsError(
+            f"setting {setting_name!r}: {value!r} is now called {new_value!r}", found=repr(value), expected=new_value
+        )
     raise SettingsError(
         f"setting {setting_name!r} has an unknown value{did_you_mean(value, allowed)}",
         found=repr(value),

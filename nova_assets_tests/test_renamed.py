@@ -63,6 +63,14 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new
         load_settings(tmp_path)
 
 
+@pytest.mark.parametrize("old", ["rocksdb", "spillable"])
+def test_storages_of_views(tmp_path: Path, old: str) -> None:
+    with pytest.raises(nova.SettingsError, match="'disk'"):
+        load_settings(tmp_path, views=old)
+    result = CliRunner().invoke(cli, ["serve", "--views", old])
+    assert result.exit_code == 2 and "is now called 'disk'" in result.output
+
+
 def test_the_old_path_of_a_service_inside_a_process_still_works() -> None:
     from nova_assets.service.assembly import serve_in_background
     from nova_assets.service.serving import beside

@@ -1,6 +1,6 @@
 """Storages of views compared, each in processes of its own: memory, build, lookups and restart at a million blocks.
 
-    python -m benchmarks.timeline --only storages [--quick] [--views disk,memory,spillable,rocksdb] [--json FILE]
+    python -m benchmarks.timeline --only storages [--quick] [--views disk,memory] [--json FILE]
 
 The views are loaded from a catalog on SQLite, which takes most of the build. A restart ends with the first right answer
 after a commit that the views have not seen.

@@ -16,11 +16,21 @@ import click
 from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import CatalogCreation, Deployment, check_catalog_exists, is_default_catalog
 from nova_assets.errors import SettingsError
+from nova_assets.renamed import NEW_SETTING_VALUES
 from nova_assets.settings import VIEW_STORAGES, Settings
 
 if TYPE_CHECKING:
     from nova_assets.service.http.config import ServiceConfig
     from nova_assets.service.http.server import Server
+
+
+class _ViewStorageChoice(click.Choice[str]):
+    """A storage of views. The name of a former storage answers with the present one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if new_value := NEW_SETTING_VALUES["views"].get(value):
+            self.fail(f"{value!r} is now called {new_value!r}.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command(cls=NovaCommand)
@@ -72,7 +82,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Time without a sign of life after which the watchdog replaces an instance.",
 )
-@click.option("--views", type=click.Choice(VIEW_STORAGES), help="Storage of file views.  [default: disk]")
+@click.option("--views", type=_ViewStorageChoice(VIEW_STORAGES), help="Storage of file views.  [default: disk]")
 @click.option("--views-folder", metavar="FOLDER", help="Folder of file views.  [default: .nova/views]")
 @click.pass_obj
 def serve(

@@ -138,15 +138,15 @@ class MemoryStorage:
 
     @contextmanager
     def open_snapshot(self) -> Iterator[StorageSnapshot]:
-        yield EntriesSnapshot(self._keyspaces)
+        yield _MemorySnapshot(self._keyspaces)
 
     def write(self, changes: Changes, expected: ExpectedValue | None = None) -> bool:
         with self._lock:
-            if expected is not None and EntriesSnapshot(self._keyspaces).get(*expected[:2]) != expected[2]:
+            if expected is not None and _MemorySnapshot(self._keyspaces).get(*expected[:2]) != expected[2]:
                 return False
             new_state = dict(self._keyspaces)
             for name, change in changes.items():
-                keyspace = () if change is None else apply_change(new_state.get(name, ()), change)
+                keyspace = () if change is None else _apply_change(new_state.get(name, ()), change)
                 if keyspace:
                     new_state[name] = keyspace
                 else:
@@ -193,7 +193,7 @@ class MemoryStorage:
                 self._checkpoint = None
 
 
-class EntriesSnapshot:
+class _MemorySnapshot:
     """Snapshot of keyspaces whose entries are sorted tuples.
 
     Args:
@@ -221,7 +221,7 @@ class EntriesSnapshot:
         return iter(self._keyspaces)
 
 
-def apply_change(keyspace: Entries, change: Mapping[bytes, bytes | None]) -> Entries:
+def _apply_change(keyspace: Entries, change: Mapping[bytes, bytes | None]) -> Entries:
     """Entries of a keyspace after a change."""
     if len(change) > _MAX_SINGLE_INSERTS:
         unchanged = (e for e in keyspace if e[0] not in change)

@@ -18,7 +18,7 @@ from nova_assets_tests.service.service_process import run_service_process
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("views", long_except(VIEW_STORAGES, "disk", "rocksdb"))
+@pytest.mark.parametrize("views", long_except(VIEW_STORAGES, "disk"))
 def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, views: str) -> None:
     """What was put in through one service is read through the next, which goes on from the views of the first."""
     catalog = f"sqlite:///{tmp_path}/catalog.db"

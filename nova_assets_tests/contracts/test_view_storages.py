@@ -24,7 +24,7 @@ from nova_assets_tests.effort import examples
 A, B, C = (name * KEYSPACE_BYTES for name in (b"a", b"b", b"c"))
 
 SMALL = 64 * 2**10
-"""Bytes of memory. Less than the tests write, so that storages with a limit use their files."""
+"""Bytes of memory. Less than the tests write, so that a storage with a limit uses its file."""
 
 
 @pytest.fixture(params=VIEW_STORAGES)
@@ -95,7 +95,7 @@ _WRITES: st.SearchStrategy[list[Write]] = st.lists(
 def test_a_storage_is_a_dictionary_of_dictionaries_also_once_reopened(
     kind: str, tmp_path_factory: pytest.TempPathFactory, writes: list[Write], data: st.DataObject
 ) -> None:
-    """Under a limit of 64 KiB, so that keyspaces are spilled, read again, and changed."""
+    """Under a limit of 64 KiB, so that entries leave memory, are read again, and changed."""
     folder, expected = tmp_path_factory.mktemp("views"), dict[bytes, dict[bytes, bytes]]()
     storage = open_storage(kind, folder, SMALL, "me")
     for write in writes:

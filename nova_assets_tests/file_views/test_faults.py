@@ -26,7 +26,6 @@ from nova_assets.model.timeline import TimelinePosition
 from nova_assets.settings import VIEW_STORAGES
 from nova_assets.store.store import Store
 from nova_assets_tests.conftest import ROOT
-from nova_assets_tests.effort import long_except
 from nova_assets_tests.file_views.conftest import PARTITIONS, channel, opened, put
 
 pytestmark = pytest.mark.slow
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.slow
 Make = Callable[[], Storage]
 
 
-@pytest.fixture(params=long_except(VIEW_STORAGES, "memory", "disk"))
+@pytest.fixture(params=VIEW_STORAGES)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     made = open_storage(request.param, tmp_path / "views", 2**14, "me")
     yield made

@@ -196,5 +196,4 @@ def machine(model: str, storage: str) -> Any:
 
 TestAppendInMemory = machine("append", "memory")
 TestUpsertOnDisk = machine("upsert", "disk")
-TestKeyedSpilled = machine("keyed", "spillable")
-TestAppendInRocksDb = machine("append", "rocksdb")
+TestKeyedOnDisk = machine("keyed", "disk")

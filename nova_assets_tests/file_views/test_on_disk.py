@@ -8,14 +8,12 @@ import sys
 import textwrap
 import threading
 import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nova_assets.errors import SettingsError, StorageFailed
-from nova_assets.file_views import spillable_storage
+from nova_assets.errors import StorageFailed
 from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.sqlite_storage import SqliteStorage
 from nova_assets.file_views.storage import KEYSPACE_BYTES, MemoryStorage
@@ -59,49 +57,23 @@ def test_a_view_of_a_gigabyte_under_a_cap_of_a_quarter_of_that(tmp_path: Path, k
         assert int(run.stdout) > 1_000_000_000
 
 
-def test_spillable_views_take_no_more_memory_than_the_limit(tmp_path: Path) -> None:
-    """Entries are counted with what Python adds to them, and a read brings in no more than a write."""
-    limit, names = 2 * 2**20, [n.to_bytes(KEYSPACE_BYTES, "big") for n in range(1, 201)]
-    storage = open_storage("spillable", tmp_path, limit, "me")
-    tracemalloc.start()
-    try:
-        for name in names:  # 10 MB in all, of which half is the overhead of small entries
-            storage.write({name: {n.to_bytes(8, "big"): os.urandom(200) for n in range(120)}})
-        with storage.open_snapshot() as snapshot:
-            assert all(snapshot.get(name, (7).to_bytes(8, "big")) for name in names)
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    storage.close()
-    assert most < limit * 1.25 + len(names) * 300
-
-
-def test_spillable_views_rewrite_their_file_once_it_is_mostly_outdated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader of an older state goes on reading the old file; the next process finds the new one."""
-    monkeypatch.setattr(spillable_storage, "_MIN_GARBAGE", 2**20)
-    storage = open_storage("spillable", tmp_path, 2**18, "me")
+def test_the_file_does_not_grow_by_outdated_views(tmp_path: Path) -> None:
+    """A reader of an older state goes on reading it meanwhile; the space of what is outdated is used again."""
+    storage = open_storage("disk", tmp_path, 2**18, "me")
     storage.write({B: {b"1": b"unchanged" * 20_000}})
     with storage.open_snapshot() as snapshot:
-        for n in range(60):
+        for n in range(5):
             storage.write({A: {b"1": bytes([n]) * 200_000}})
         assert snapshot.get(B, b"1") == b"unchanged" * 20_000 and snapshot.get(A, b"1") is None
+    for n in range(200):
+        storage.write({A: {b"1": bytes([n]) * 200_000}})
+    assert storage.size() < 20 * 2**20, "with its log, of 40 MB that were written"
     storage.close()
-    [file] = tmp_path.glob("views-*.runs")
-    assert file.stat().st_size < 3 * 2**20
-    again = open_storage("spillable", tmp_path, 2**18, "me")
+    assert (tmp_path / "views.db").stat().st_size < 2**20
+    again = open_storage("disk", tmp_path, 2**18, "me")
     with again.open_snapshot() as snapshot:
-        assert snapshot.get(B, b"1") == b"unchanged" * 20_000 and snapshot.get(A, b"1") == bytes([59]) * 200_000
+        assert snapshot.get(B, b"1") == b"unchanged" * 20_000 and snapshot.get(A, b"1") == bytes([199]) * 200_000
     again.close()
-
-
-def test_rocksdb_names_the_command_that_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rocksdict", None)
-    monkeypatch.delitem(sys.modules, "nova_assets.file_views.rocksdb_storage", raising=False)
-    with pytest.raises(SettingsError, match="not installed: rocksdict") as refused:
-        open_storage("rocksdb", tmp_path, 2**26, "me")
-    assert refused.value.next == "pip install 'nova-assets[views]'"
 
 
 def test_what_is_saved_holds_together_however_many_save(tmp_path: Path) -> None:

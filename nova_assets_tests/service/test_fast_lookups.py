@@ -23,7 +23,6 @@ from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.service_state import ServiceState
 from nova_assets.settings import VIEW_STORAGES
 from nova_assets.store.store import Store
-from nova_assets_tests.effort import long_except
 from nova_assets_tests.file_views.conftest import channel, opened, put
 
 
@@ -69,7 +68,7 @@ class LookupService:
         return here
 
 
-@pytest.fixture(params=long_except(VIEW_STORAGES, "disk", "memory"))
+@pytest.fixture(params=VIEW_STORAGES)
 def lookup_service(request: Any, tmp_path: Path) -> Iterator[LookupService]:
     with opened(tmp_path, f"sqlite:///{tmp_path}/catalog.db") as store:
         store.register(channel())
