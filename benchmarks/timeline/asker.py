@@ -54,8 +54,8 @@ def in_catalog(job: dict[str, Any]) -> Look:
 def in_process(job: dict[str, Any]) -> Look:
     """Views in this process, without HTTP."""
     from nova_assets.catalog.catalog import open_catalog
-    from nova_assets.file_views.open_storage import open_storage
     from nova_assets.file_views.query_handler import ViewQueryHandler
+    from nova_assets.file_views.sqlite_storage import open_storage
     from nova_assets.file_views.timeline_follower import TimelineFollower
     from nova_assets.model.timeline import TimelinePosition
 

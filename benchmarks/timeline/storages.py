@@ -22,8 +22,8 @@ from benchmarks import measure
 from benchmarks.timeline import events, process
 from benchmarks.timeline.events import NAME, Size
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.timeline import TimelinePosition
 from nova_assets.settings import VIEW_STORAGES

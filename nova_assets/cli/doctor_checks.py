@@ -372,7 +372,7 @@ def check_service(settings: Settings) -> Iterator[Finding]:
 def _check_service_address(url: str, seconds: float) -> Finding:
     import httpx
 
-    from nova_assets.file_views.trusted_certificates import trusted_ssl_context
+    from nova_assets.http_addresses import trusted_ssl_context
 
     try:
         answer = httpx.get(f"{url}/readyz", timeout=seconds, trust_env=False, verify=trusted_ssl_context())

@@ -188,7 +188,7 @@ def _open_server(
 ) -> Iterator[Server]:
     """Server over the store of a deployment. The context closes the store."""
     with _require_service_extra():
-        from nova_assets.file_views.open_storage import open_storage
+        from nova_assets.file_views.sqlite_storage import open_storage
         from nova_assets.service import assembly
         from nova_assets.service.uploads import UploadSpool
         from nova_assets.store.notify_thread import notifications_in_background

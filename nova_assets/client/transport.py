@@ -15,9 +15,7 @@ import pyarrow as pa
 
 from nova_assets.client.rows import ByteStreamFile, truncated_stream_error
 from nova_assets.errors import ServiceUnavailable, SettingsError
-from nova_assets.file_views.address_pool import AddressPool
-from nova_assets.file_views.trusted_certificates import trusted_ssl_context
-from nova_assets.http_addresses import check_http_address, split_addresses
+from nova_assets.http_addresses import AddressPool, check_http_address, split_addresses, trusted_ssl_context
 from nova_assets.masking import mask_address, remember_secrets
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.problems import error_from_problem

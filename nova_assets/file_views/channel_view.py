@@ -11,11 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from nova_assets.file_views.block_encoding import (
-    Descriptions,
-    EncodedBlock,
-    decode_block,
-)
 from nova_assets.file_views.storage import StorageSnapshot
 from nova_assets.file_views.view_entries import (
     BASE_MARK,
@@ -26,10 +21,13 @@ from nova_assets.file_views.view_entries import (
     INSTANT_PREFIX,
     NUMBER_FORMAT,
     PARTITION_PREFIX,
+    Descriptions,
+    EncodedBlock,
     LoadedPartition,
     ViewHeader,
     ViewInstant,
     channel_keyspace,
+    decode_block,
     partition_key,
     partition_keyspace,
 )

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from nova_assets.file_views.address_pool import AddressPool
 from nova_assets.file_views.responses import TimelineProof
-from nova_assets.file_views.trusted_certificates import trusted_ssl_context
-from nova_assets.http_addresses import split_addresses
+from nova_assets.http_addresses import AddressPool, split_addresses, trusted_ssl_context
 from nova_assets.masking import get_logger, mask_address, remember_secrets
 from nova_assets.model.timeline import TimelinePosition
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nova_assets.file_views.block_encoding import decode_json
 from nova_assets.file_views.client import ClientCounts, ViewServiceClient
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.responses import TimelineProof, decode_proof
 from nova_assets.file_views.storage import MemoryStorage
 from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.view_entries import decode_json
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.timeline import TimelinePosition

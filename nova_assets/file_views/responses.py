@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from nova_assets.file_views.block_encoding import (
+from nova_assets.file_views.channel_view import ChannelView
+from nova_assets.file_views.view_entries import (
     Descriptions,
     EncodedBlock,
     StoreDescription,
@@ -17,7 +18,6 @@ from nova_assets.file_views.block_encoding import (
     encode_block,
     encode_description,
 )
-from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.reads import ChangeUnion, DeltaChain, Read, SnapshotAsInserts, SnapshotDiff
 from nova_assets.model.schema import Schema

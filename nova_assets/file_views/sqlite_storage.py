@@ -1,8 +1,9 @@
-"""Storage of views in a SQLite file: any size, with little memory (decision 0024)."""
+"""Storage of views on disk, in a SQLite file: any size, with little memory (decision 0100)."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import queue
 import sqlite3
@@ -13,8 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nova_assets.file_views.storage import KEYSPACE_BYTES, Changes, Entry, ExpectedValue, StorageSnapshot
-from nova_assets.file_views.storage_folder import lock_folder, storage_errors
+from nova_assets.errors import StorageFailed
+from nova_assets.file_views.storage import (
+    KEYSPACE_BYTES,
+    Changes,
+    Entry,
+    ExpectedValue,
+    MemoryStorage,
+    Storage,
+    StorageSnapshot,
+)
 from nova_assets.masking import get_logger
 
 log = get_logger("nova_assets.views")
@@ -38,6 +47,26 @@ _MAX_IDLE_CONNECTIONS = 8
 
 _LOCK_TIMEOUT = 30.0
 """Seconds for which a write waits for another process."""
+
+
+def open_storage(kind: str, folder: Path, memory_bytes: int, catalog_id: str) -> Storage:
+    """Open a storage that outlives its process.
+
+    If the folder cannot be used, views are kept in memory only, so that a service starts even with a broken disk.
+
+    Args:
+        kind: value of the setting ``views``. Views in memory are saved to the folder from time to time, and when the
+            process ends.
+        folder: folder for the storage alone.
+        memory_bytes: limit of the memory for views; no limit if they are kept in memory.
+        catalog_id: identity of the catalog of the views.
+    """
+    try:
+        on_disk = SqliteStorage(folder, catalog_id, memory_bytes)
+        return MemoryStorage(on_disk) if kind == "memory" else on_disk
+    except StorageFailed as error:
+        log.warning("views are kept in memory, and lost when this process ends: %s", error)
+        return MemoryStorage()
 
 
 class SqliteStorage:
@@ -67,9 +96,9 @@ class SqliteStorage:
         self._pool_lock = threading.Lock()
         self._idle_connections: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._generation = 0
-        with storage_errors("opened", sqlite3.Error):
+        with _storage_errors("opened", sqlite3.Error):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock_file_descriptor = lock_folder(folder)
+            self._lock_file_descriptor = _lock_folder(folder)
             try:
                 self._writer = self._open_or_recreate()
             except BaseException:
@@ -194,7 +223,7 @@ class SqliteStorage:
         return True
 
     def size(self) -> int:
-        with storage_errors("read", sqlite3.Error):
+        with _storage_errors("read", sqlite3.Error):
             return sum(f.stat().st_size for f in self.folder.glob("views.db*"))
 
     def save(self) -> None:
@@ -212,7 +241,7 @@ class SqliteStorage:
     @contextmanager
     def _recreate_if_damaged(self, generation: int, action: str) -> Iterator[None]:
         """Convert database errors in the block to StorageFailed. If the file is damaged, recreate it."""
-        with storage_errors(action, sqlite3.Error):
+        with _storage_errors(action, sqlite3.Error):
             try:
                 yield
             except sqlite3.DatabaseError as error:
@@ -282,3 +311,48 @@ def _is_damage_error(error: sqlite3.DatabaseError) -> bool:
 
 
 _DAMAGE_MESSAGES = ("malformed", "not a database", "unsupported file format", "no such table")
+
+
+def _lock_folder(folder: Path) -> int:
+    """Create a folder, and lock out other processes. The lock ends with this process, even if it is killed.
+
+    Returns:
+        The file descriptor of the lock. Closing it releases the lock.
+
+    Raises:
+        StorageFailed: another process holds the lock.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / "in-use", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StorageFailed(
+            f"views in {folder} are in use by another process",
+            expected="a separate folder for each service",
+            next="name another folder with --views-folder or NOVA_VIEWS_FOLDER",
+        ) from None
+    return descriptor
+
+
+@contextmanager
+def _storage_errors(action: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Convert errors in the block to StorageFailed.
+
+    Args:
+        action: participle for the message, such as ``written``.
+        kinds: kinds of errors, in addition to OSError.
+    """
+    caught: tuple[type[Exception], ...] = (OSError, *kinds)
+    try:
+        yield
+    except StorageFailed:
+        raise
+    except caught as error:
+        raise StorageFailed(
+            f"views could not be {action}",
+            found=f"{type(error).__name__}: {error}",
+            expected="a folder that this user may write to, on a disk with free space",
+            next="free disk space, or name another folder with --views-folder or NOVA_VIEWS_FOLDER",
+        ) from error

@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from nova_assets.errors import ChannelNotFound, StorageFailed, TimelineDiffers
-from nova_assets.file_views.block_encoding import ViewDamaged
 from nova_assets.file_views.channel_view import ChannelView
-from nova_assets.file_views.follower_counts import FollowerCounts
 from nova_assets.file_views.storage import BoundedSnapshot, MemoryStorage, ScanLimitExceeded, Storage
-from nova_assets.file_views.view_updater import ViewUpdater
+from nova_assets.file_views.view_entries import ViewDamaged
+from nova_assets.file_views.view_updater import FollowerCounts, ViewUpdater
 from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE, single_partition_in_scope

@@ -5,11 +5,9 @@ Pure; nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from nova_assets.file_views.block_encoding import encode_block, encode_description
 from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.file_views.storage import Changes, ExpectedValue, Key, Keyspace, StorageSnapshot, Value
 from nova_assets.file_views.view_entries import (
@@ -22,6 +20,8 @@ from nova_assets.file_views.view_entries import (
     block_key,
     channel_keyspace,
     collected_number_key,
+    encode_block,
+    encode_description,
     instant_key,
     partition_entry,
     partition_keyspace,
@@ -37,6 +37,9 @@ KeyChanges: TypeAlias = dict[Key, Value | None]
 
 MAX_KEPT_INSTANTS = 10_000
 """Number of instants that a view keeps per channel. A follower that is further behind starts anew."""
+
+_MAX_KEPT_VERSIONS = 1000
+"""Number of schema versions that a view keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,7 @@ class ViewEdit:
             self._store_description(channel_head.merge.as_json()),
             self._store_optional_description(channel_head.last_merge),
             channel_head.columns,
-            _newest_versions(self._versions),
+            tuple(self._versions[-_MAX_KEPT_VERSIONS:]),
             scopes,
             -1 if self._view is None else self._view.header.cleaned,
             self._first_step if self._view is None else self._view.header.began,
@@ -234,7 +237,3 @@ class ViewEdit:
         digest, text = encode_description(description)
         self._channel_changes[DESCRIPTION_PREFIX + digest.encode()] = text
         return digest
-
-
-def _newest_versions(versions: Sequence[SchemaVersion], limit: int = 1000) -> tuple[SchemaVersion, ...]:
-    return tuple(versions[-limit:])

@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nova_assets.errors import StorageFailed
-from nova_assets.file_views.block_encoding import ViewDamaged
 from nova_assets.file_views.channel_view import ChannelView
-from nova_assets.file_views.follower_counts import FollowerCounts
 from nova_assets.file_views.storage import Storage, StorageSnapshot
 from nova_assets.file_views.view_edit import LoadedPartitions, ViewEdit
-from nova_assets.file_views.view_entries import HEADER_KEY, channel_keyspace
+from nova_assets.file_views.view_entries import HEADER_KEY, ViewDamaged, channel_keyspace
 from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import single_partition_in_scope
@@ -29,6 +27,29 @@ PARTITIONS_PER_LOAD = 200
 
 _MAX_FAILED_ROUNDS = 20
 """Maximum number of rounds that may fail because another process wrote meanwhile."""
+
+
+@dataclass
+class FollowerCounts:
+    """Counters of a timeline follower since its start.
+
+    Args:
+        asked: questions.
+        met: questions answered by the view as it was, without asking the catalog.
+        applied: applied instants.
+        loaded: partitions loaded from the catalog.
+        rebuilt: partitions and views that were loaded again, since an instant could not be applied or data was damaged.
+        restarted: views restarted, since the timeline was another one or the view was too far behind.
+        failed: failures of the storage.
+    """
+
+    asked: int = 0
+    met: int = 0
+    applied: int = 0
+    loaded: int = 0
+    rebuilt: int = 0
+    restarted: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

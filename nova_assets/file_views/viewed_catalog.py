@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from nova_assets.errors import StorageFailed
-from nova_assets.file_views.block_encoding import ViewDamaged
 from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.responses import TimelineProof, decode_history
+from nova_assets.file_views.view_entries import ViewDamaged
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.partitions import WHOLE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge
 
-from nova_assets.file_views.follower_counts import FollowerCounts
 from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.view_updater import FollowerCounts
 from nova_assets.service.http.metrics import ServiceMetrics
 
 

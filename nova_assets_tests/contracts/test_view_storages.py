@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nova_assets.errors import StorageFailed
-from nova_assets.file_views.open_storage import open_storage
+from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.file_views.storage import KEYSPACE_BYTES, MemoryStorage, Storage
 from nova_assets.settings import VIEW_STORAGES
 from nova_assets_tests.effort import examples
@@ -143,7 +143,7 @@ _WRITER = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from nova_assets.file_views.open_storage import open_storage
+    from nova_assets.file_views.sqlite_storage import open_storage
     from nova_assets.file_views.storage import KEYSPACE_BYTES
     storage = open_storage(sys.argv[1], Path(sys.argv[2]), 2**16, "me")
     for n in range(1_000_000):
@@ -176,7 +176,7 @@ _ON_A_FULL_DISK = textwrap.dedent(
     import os, resource, sys
     from pathlib import Path
     from nova_assets.errors import StorageFailed
-    from nova_assets.file_views.open_storage import open_storage
+    from nova_assets.file_views.sqlite_storage import open_storage
     from nova_assets.file_views.storage import KEYSPACE_BYTES
     storage = open_storage(sys.argv[1], Path(sys.argv[2]), 2**16, "me")
     A, B = b"a" * KEYSPACE_BYTES, b"b" * KEYSPACE_BYTES

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
+from nova_assets import http_addresses
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.file_views import address_pool
 from nova_assets.file_views import query_handler as desk_of_views
 from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.file_views.file_lists import Pinned, Views
@@ -69,8 +69,8 @@ def service(store: Store) -> Iterator[tuple[FaultyProxy, str]]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is asked again after a moment."""
-    monkeypatch.setattr(address_pool, "PAUSE", PAUSE)
-    monkeypatch.setattr(address_pool, "LONGEST_PAUSE", LONGEST_PAUSE)
+    monkeypatch.setattr(http_addresses, "PAUSE", PAUSE)
+    monkeypatch.setattr(http_addresses, "LONGEST_PAUSE", LONGEST_PAUSE)
 
 
 @contextmanager

@@ -17,8 +17,7 @@ import nova_assets as nova
 from nova_assets.errors import StorageFailed
 from nova_assets.execution.warehouse_identity import claim_warehouse
 from nova_assets.file_views.channel_view import ChannelView
-from nova_assets.file_views.open_storage import open_storage
-from nova_assets.file_views.sqlite_storage import SqliteStorage
+from nova_assets.file_views.sqlite_storage import SqliteStorage, open_storage
 from nova_assets.file_views.storage import Changes, ExpectedValue, Storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.view_entries import channel_keyspace, partition_keyspace

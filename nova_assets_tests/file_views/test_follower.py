@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 import nova_assets as nova
-from nova_assets.file_views.block_encoding import decode_json
 from nova_assets.file_views.channel_view import ChannelView
-from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.file_views.storage import MemoryStorage
 from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.view_entries import decode_json
 from nova_assets.model.block import Block
 from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan.history_excerpt import excerpt_history

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from nova_assets.errors import StorageFailed
-from nova_assets.file_views.open_storage import open_storage
-from nova_assets.file_views.sqlite_storage import SqliteStorage
+from nova_assets.file_views.sqlite_storage import SqliteStorage, open_storage
 from nova_assets.file_views.storage import KEYSPACE_BYTES, MemoryStorage
 from nova_assets.settings import VIEW_STORAGES
 from nova_assets_tests.effort import long_except
@@ -26,7 +25,7 @@ _UNDER_A_CAP = textwrap.dedent(
     """
     import os, resource, sys
     from pathlib import Path
-    from nova_assets.file_views.open_storage import open_storage
+    from nova_assets.file_views.sqlite_storage import open_storage
     from nova_assets.file_views.storage import KEYSPACE_BYTES
     kind, folder, most = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     storage = open_storage(kind, folder, 64 * 2**20, "me")

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from nova_assets.catalog.catalog import SqlCatalog
-from nova_assets.file_views.open_storage import open_storage
+from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.model.block import Block
 from nova_assets.plan import modes
 from nova_assets.settings import VIEW_STORAGES

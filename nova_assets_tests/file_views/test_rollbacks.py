@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from nova_assets.cli.main import cli
 from nova_assets.execution.dead_staging import delete_dead_staging
-from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.file_views.storage import MemoryStorage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.block import StagedBlock

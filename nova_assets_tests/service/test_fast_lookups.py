@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.file_views.storage import BoundedSnapshot, Storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.token import mint_token

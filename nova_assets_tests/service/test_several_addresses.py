@@ -32,7 +32,7 @@ class Hosts:
         waits = SimpleNamespace(sleep=self.waited.append, monotonic=time.monotonic)
         draws = SimpleNamespace(randrange=lambda stop: 0, uniform=lambda low, high: high)
         monkeypatch.setattr("nova_assets.client.transport.time", waits)
-        monkeypatch.setattr("nova_assets.file_views.address_pool.random", draws)
+        monkeypatch.setattr("nova_assets.http_addresses.random", draws)
         self.connection = nova.connect([f"http://{host}" for host in answers])
         self.connection._transport.http_client = httpx.Client(transport=httpx.MockTransport(self._answer))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nova_assets.file_views.address_pool import LONGEST_PAUSE, AddressPool
-from nova_assets.http_addresses import split_addresses
+from nova_assets.http_addresses import LONGEST_PAUSE, AddressPool, split_addresses
 from nova_assets.settings import load_settings
 
 
