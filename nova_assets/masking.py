@@ -143,11 +143,13 @@ def remember_secrets(*addresses: str | None, values: Mapping[str, str] | None = 
 def remember_whole_secret(secret: str) -> None:
     """Mask a text from now on, wherever it appears in this process.
 
-    An address is a secret as a whole, such as that of a webhook. HTTP clients quote its path without its host.
+    An address is a secret as a whole, such as that of a webhook, also in a list of addresses. HTTP clients quote its
+    path without its host.
     """
-    target = secret.partition("://")[2].partition("/")[2].strip("/")
-    for text in (secret, target, target.partition("?")[0].strip("/"), *_find_secrets(secret)):
-        _remember(text)
+    for address in {secret, *(secret.split() if "://" in secret else ())}:
+        target = address.partition("://")[2].partition("/")[2].strip("/")
+        for text in (address, target, target.partition("?")[0].strip("/"), *_find_secrets(address)):
+            _remember(text)
 
 
 def _remember(secret: str) -> None:

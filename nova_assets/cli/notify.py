@@ -1,4 +1,4 @@
-"""``nova notify``: deliver notifications to webhooks, mail servers, commands and Python functions."""
+"""``nova notify``: deliver notifications to webhooks, mail, chats, commands and Python functions."""
 
 from __future__ import annotations
 

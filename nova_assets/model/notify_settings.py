@@ -13,7 +13,7 @@ from nova_assets.model.notification import NOTIFICATION_EVENTS, NotificationEven
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.suggestions import did_you_mean
 
-NotifierKind = Literal["webhook", "smtp", "command", "python"]
+NotifierKind = Literal["webhook", "apprise", "command", "python"]
 
 DEFAULT_EVENTS: tuple[NotificationEvent, ...] = tuple(
     e for e in NOTIFICATION_EVENTS if e not in ("launched", "finished")
@@ -96,6 +96,12 @@ def _parse_notifier(name: str, table: object) -> NotifierConfig:
     values = _check_table(place, table)
     kinds: tuple[NotifierKind, ...] = get_args(NotifierKind)
     kind = values.get("kind")
+    if kind == "smtp":
+        raise SettingsError(
+            f"[tool.nova.{place}]: kind 'smtp' is now 'apprise', with an address in place of the other options",
+            found='kind = "smtp"',
+            expected='kind = "apprise" and url_env = "VARIABLE", such as mailtos://HOST?from=SENDER&to=RECIPIENT',
+        )
     if kind not in kinds:
         raise SettingsError(
             f"[tool.nova.{place}] has no valid kind{did_you_mean(str(kind), kinds)}",

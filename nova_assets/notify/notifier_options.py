@@ -40,12 +40,6 @@ class NotifierOptions:
             return value
         raise self.error(f"{option} is " + ("missing" if value is None else "no text"), expected=f'{option} = "…"')
 
-    def choice(self, option: str, allowed: tuple[str, ...], default: str) -> str:
-        value = self.text(option, default)
-        if value in allowed:
-            return value
-        raise self.error(f"{option} is unknown{did_you_mean(value, allowed)}", repr(value), ", ".join(allowed))
-
     def texts(self, option: str) -> tuple[str, ...]:
         """One text, or a list of texts."""
         value = self._get(option)

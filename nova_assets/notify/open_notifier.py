@@ -19,17 +19,17 @@ def open_notifier(config: NotifierConfig, root: Path) -> Notifier:
         SettingsError: an option or a secret is missing or invalid, or a package is not installed.
     """
     options = NotifierOptions(config.name, config.options, root)
-    if config.kind == "webhook":
+    if config.kind in ("webhook", "apprise"):
         try:
-            from nova_assets.notify.webhook import open_webhook
-        except ModuleNotFoundError as error:
-            missing = f"a webhook needs a package that is not installed: {error.name}"
-            raise options.error(missing, next="pip install 'nova-assets[notify]'") from error
-        return open_webhook(options)
-    if config.kind == "smtp":
-        from nova_assets.notify.smtp import open_smtp
+            if config.kind == "webhook":
+                from nova_assets.notify.webhook import open_webhook
 
-        return open_smtp(options)
+                return open_webhook(options)
+            from nova_assets.notify.apprise_services import open_apprise
+        except ModuleNotFoundError as error:
+            missing = f"a notifier of kind {config.kind} needs a package that is not installed: {error.name}"
+            raise options.error(missing, next="pip install 'nova-assets[notify]'") from error
+        return open_apprise(options)
     if config.kind == "command":
         from nova_assets.notify.command import open_command
 

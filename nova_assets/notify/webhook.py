@@ -1,8 +1,11 @@
-"""Notifications as HTTP requests: JSON, or the text that Slack and compatible services show."""
+"""Notifications as HTTP requests with JSON.
+
+Not by apprise: its JSON has other fields, no ``Idempotency-Key``, and it tells neither a receiver that is down from one
+that refuses, nor for how long the receiver wants a pause.
+"""
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -25,23 +28,21 @@ class WebhookNotifier:
 
     Args:
         url: address of the receiver.
-        is_slack: send ``{"text": …}`` alone, with the escapes of Slack.
         token: bearer token, if the receiver wants one.
         timeout: seconds to wait for each part of the answer.
     """
 
-    def __init__(self, name: str, url: str, *, is_slack: bool, token: str | None, timeout: float) -> None:
+    def __init__(self, name: str, url: str, *, token: str | None, timeout: float) -> None:
         self.name = name
         self.url = url
-        self.is_slack = is_slack
         self.timeout = timeout
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         get_logger("httpx")  # it logs addresses, which may be secrets; now they are masked
 
     def deliver(self, notification: Notification) -> None:
         headers = {**self._headers, "Idempotency-Key": notification.id}
-        body = _slack_body(notification) if self.is_slack else notification.as_json()
         try:
+            body = notification.as_json()
             with httpx.stream("POST", self.url, json=body, headers=headers, timeout=self.timeout) as answer:
                 if not answer.is_success:
                     raise self._refusal(answer)
@@ -70,10 +71,13 @@ class WebhookNotifier:
 
 def open_webhook(options: NotifierOptions) -> WebhookNotifier:
     """Webhook with the options of a notifier. Raises SettingsError."""
+    if options.has("format"):
+        raise options.error(
+            "a webhook posts JSON, and has no format", expected='for Slack: kind = "apprise" with the same address'
+        )
     notifier = WebhookNotifier(
         options.name,
         _read_url(options),
-        is_slack=options.choice("format", ("json", "slack"), "json") == "slack",
         token=options.secret("token") if options.has_secret("token") else None,
         timeout=options.timeout(),
     )
@@ -97,11 +101,6 @@ def _read_url(options: NotifierOptions) -> str:
             expected='url_env = "VARIABLE" or url_file = "/run/secrets/NAME"',
         )
     return url
-
-
-def _slack_body(notification: Notification) -> dict[str, Any]:
-    text = f"*nova* {notification.event}: {notification.text}"
-    return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
 
 def _retry_after_seconds(answer: httpx.Response) -> float | None:

@@ -285,6 +285,7 @@ def test_test_notifiers_say_what_is_wrong(store: Store, receiver: HttpReceiver) 
 
 
 HOOK = "https://chat.example.org/services/T0/0nly-runs-a?sig=0nly-runs-b"
+MAIL_PASSWORD = "onlyrunswithletters"
 
 
 @nova.task(consumes=nova.new(source), produces=nova.delta(copies))
@@ -304,8 +305,12 @@ def test_a_process_that_only_runs_masks_the_secrets_that_the_settings_name(
     opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that failed never opened a notifier, so only its settings could tell the secrets."""
-    for name, value in (("HOOK", HOOK), ("HOOK_TOKEN", "0nly-runs-c"), ("MAIL_PASSWORD", "onlyrunswithletters")):
+    for name, value in (("HOOK", HOOK), ("HOOK_TOKEN", "0nly-runs-c"), ("MAIL_PASSWORD", MAIL_PASSWORD)):
         monkeypatch.setenv(name, value)
+    addresses = (
+        f"mailtos://nova:{password}@mail.example.org?to=ann@a.org" for password in ("0nly-runs-d", MAIL_PASSWORD)
+    )
+    monkeypatch.setenv("MAIL", " ".join(addresses))
     (tmp_path / "pyproject.toml").write_text(
         """[tool.nova.notify.to.chat]
 kind = "webhook"
@@ -313,12 +318,8 @@ url_env = "HOOK"
 token_env = "HOOK_TOKEN"
 events = ["failed"]
 [tool.nova.notify.to.mail]
-kind = "smtp"
-host = "127.0.0.1"
-from = "nova@example.org"
-to = "ann@example.org"
-user = "nova"
-password_env = "MAIL_PASSWORD"
+kind = "apprise"
+url_env = "MAIL"
 events = ["failed"]
 """
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -39,11 +40,6 @@ def test_a_webhook_posts_json_with_a_key_to_count_it_once(receiver: HttpReceiver
     opened(tmp_path, kind="webhook", url=receiver.url).deliver(FAILED)
     assert receiver.bodies == [FAILED.as_json()]
     assert receiver.headers[0]["Idempotency-Key"] == FAILED.id
-
-
-def test_slack_gets_a_text_in_its_escapes(receiver: HttpReceiver, tmp_path: Path) -> None:
-    opened(tmp_path, kind="webhook", url=receiver.url, format="slack").deliver(FAILED)
-    assert receiver.bodies == [{"text": "*nova* failed: dedup has failed: a &lt; b &amp; c\nin line 3"}]
 
 
 @pytest.mark.parametrize(("status", "unavailable"), [(503, True), (429, True), (404, False), (302, False)])
@@ -85,13 +81,10 @@ def test_the_address_and_the_token_of_a_webhook_are_secrets(
         ({"kind": "webhook"}, "url is missing"),
         ({"kind": "webhook", "url_env": "NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE is empty"),
         ({"kind": "webhook", "url_file": "no/such/file"}, "cannot be read"),
-        ({"kind": "webhook", "url": "http://host", "fromat": "slack"}, "did you mean 'format'"),
-        ({"kind": "smtp", "host": "h", "from": "a@b", "to": "a@b", "password": "hunter22x"}, "does not belong"),
-        (
-            {"kind": "smtp", "host": "h", "from": "a@b", "to": "a@b", "security": "none", "user": "u"}
-            | {"password_env": "PATH"},
-            "needs an encrypted connection",
-        ),
+        ({"kind": "webhook", "url": "http://host", "timeuot": 3}, "did you mean 'timeout'"),
+        ({"kind": "webhook", "url": "http://host", "format": "slack"}, 'kind = "apprise"'),
+        ({"kind": "apprise", "url": "mailtos://u:hunter22x@h?to=a@b.org"}, "does not belong into pyproject"),
+        ({"kind": "apprise"}, "url is missing"),
         ({"kind": "command"}, "command is missing"),
         ({"kind": "python", "function": "nobody_has_this"}, "no installed package has a notifier"),
         ({"kind": "python", "function": "no_such_module:f"}, "cannot be imported"),
@@ -103,42 +96,76 @@ def test_wrong_options_say_what_is_wrong_and_no_secret(tmp_path: Path, options: 
     assert "hunter22x" not in str(refused.value)
 
 
-def mail(root: Path, receiver: MailReceiver, **options: Any) -> Notifier:
-    server = {"host": "127.0.0.1", "port": receiver.port, "security": "none"}
-    addresses = {"from": "nova@example.org", "to": ["ann@example.org", "bob@example.org"]}
-    return opened(root, kind="smtp", **server, **addresses, **options)
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("nosuchservice://hunter22x", "does not know"),
+        ("mailto://nova:hunter22x@mail.example.org?to=a@example.org", "needs an encrypted connection"),
+        ("mailtos://nova:hunter22x@mail.example.org?to=a@example.org&mode=insecure", "needs an encrypted connection"),
+        ("json://nova:hunter22x@example.org/", "needs an encrypted connection"),
+        ("jsons://nova:hunter22x@example.org/?verify=no", "check of certificates off"),
+        ("mailtos://nova:hunter22x@mail.example.org?to=a@example.org,b@example.org", "several targets"),
+    ],
+)
+def test_addresses_that_would_tell_others_or_repeat_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, message: str
+) -> None:
+    monkeypatch.setenv("ADDRESS", address)
+    with pytest.raises(SettingsError, match=message) as refused:
+        opened(tmp_path, kind="apprise", url_env="ADDRESS")
+    assert "hunter22x" not in str(refused.value)
+
+
+def mail(root: Path, receiver: MailReceiver, *recipients: str, login: str = "", **options: Any) -> Notifier:
+    server = f"mailto://{login}127.0.0.1:{receiver.port}?from=nova@example.org"
+    (root / "mail").write_text("\n".join(f"{server}&to={recipient}" for recipient in recipients))
+    return opened(root, kind="apprise", url_file="mail", **options)
 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH")
-def test_a_mail_names_the_event_and_the_facts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "nova_assets")
-    monkeypatch.setenv("MAIL_PASSWORD", "mail-p4ssword")
+def test_a_mail_names_the_event_and_the_facts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
     with mail_receiver(password="mail-p4ssword") as receiver:
-        mail(tmp_path, receiver, user="nova", password_env="MAIL_PASSWORD").deliver(FAILED)
-        monkeypatch.setenv("MAIL_PASSWORD", "another-p4ssword")
-        with pytest.raises(NotificationFailed, match="SMTPAuthenticationError") as failure:
-            mail(tmp_path, receiver, user="nova", password_env="MAIL_PASSWORD").deliver(FAILED)
+        mail(tmp_path, receiver, "ann@example.org", login="nova:mail-p4ssword@").deliver(FAILED)
+        with pytest.raises(NotificationFailed, match=r"(?i)authentication") as failure:
+            mail(tmp_path, receiver, "ann@example.org", login="nova:another-p4ssword@").deliver(FAILED)
     [message] = receiver.mails
-    assert message["Subject"] == "[nova] failed: dedup has failed: a < b & c"
-    assert message["To"] == "ann@example.org, bob@example.org" and FAILED.id in message["Message-ID"]
-    body = message.get_content().replace("\r\n", "\n")
-    assert "in line 3\n\n" in body and "execution: e1\n" in body
+    assert message["Subject"] == "[nova] failed: dedup has failed: a < b & c" and "ann@example.org" in message["To"]
+    body = message.get_body(("plain",)).get_content().replace("\r\n", "\n")  # type: ignore[union-attr]
+    assert "a < b & c\nin line 3\n\n" in body and f"id: {FAILED.id}\n" in body and "execution: e1" in body
     assert receiver.logins[0] == ("nova", "mail-p4ssword") and "p4ssword" not in f"{failure.value}{caplog.text}"
 
 
-def test_a_mail_that_reaches_some_is_not_sent_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_text_that_reaches_some_is_not_sent_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with mail_receiver() as receiver:
         receiver.refused_recipient = "bob@example.org"
-        mail(tmp_path, receiver).deliver(FAILED)
-    assert len(receiver.mails) == 1 and "only some of its recipients" in caplog.text
+        mail(tmp_path, receiver, "ann@example.org", "bob@example.org").deliver(FAILED)
+    assert len(receiver.mails) == 1 and "only some of its receivers" in caplog.text
 
 
 def test_a_mail_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(NotificationFailed, match="ConnectionRefusedError") as failure:
-        mail(tmp_path, MailReceiver(port=1)).deliver(FAILED)
+    with pytest.raises(NotificationFailed, match="Connection refused") as failure:
+        mail(tmp_path, MailReceiver(port=1), "ann@example.org").deliver(FAILED)
     assert failure.value.unavailable is True
+
+
+def test_a_service_that_is_silent_is_given_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        notifier = mail(tmp_path, MailReceiver(port=silent.getsockname()[1]), "ann@example.org", timeout=0.5)
+        with pytest.raises(NotificationFailed, match=r"did not finish|timed out") as failure:
+            notifier.deliver(FAILED)
+    assert failure.value.unavailable is True
+
+
+def test_other_services_are_named_by_their_addresses(receiver: HttpReceiver, tmp_path: Path) -> None:
+    (tmp_path / "chat").write_text(receiver.url.replace("http:", "json:"))
+    notifier = opened(tmp_path, kind="apprise", url_file="chat")
+    notifier.deliver(FAILED)
+    [body] = receiver.bodies
+    assert body["title"] == "[nova] failed: dedup has failed: a < b & c" and body["message"].startswith(FAILED.text)
+    receiver.statuses = [302]
+    with pytest.raises(NotificationFailed, match="302"):
+        notifier.deliver(FAILED)
 
 
 def python(code: str) -> list[str]:
