@@ -220,7 +220,7 @@ def _details(status: NotifierStatus | None, given_up: list[QueuedNotification]) 
 
 def _opening_error(config: NotifierConfig, settings: Settings) -> str | None:
     """Why the notifier cannot be opened, such as a missing secret; None if it can."""
-    from nova_assets.notify.open_notifier import open_notifier
+    from nova_assets.notify.notifier import open_notifier
 
     try:
         open_notifier(config, settings.root)

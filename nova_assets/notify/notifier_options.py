@@ -9,8 +9,10 @@ from typing import Any
 
 from nova_assets.errors import SettingsError
 from nova_assets.masking import remember_whole_secret
-from nova_assets.notify.notifier import DELIVERY_TIMEOUT
 from nova_assets.suggestions import did_you_mean
+
+DELIVERY_TIMEOUT = 10.0
+"""Seconds to wait for a receiver, where the configuration names no other ``timeout``."""
 
 
 class NotifierOptions:

@@ -10,8 +10,7 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.notification import Notification, QueuedNotification
 from nova_assets.model.notify_settings import NotifierConfig, NotifySettings, parse_notify_settings
-from nova_assets.notify.notifier import Notifier
-from nova_assets.notify.open_notifier import open_notifier
+from nova_assets.notify.notifier import Notifier, open_notifier
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.lateness import notify_of_lateness
 from nova_assets.operations.notifications import DeliveryReport, NotificationDelivery

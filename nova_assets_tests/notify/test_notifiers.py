@@ -17,8 +17,7 @@ import pytest
 from nova_assets.errors import NotificationFailed, SettingsError
 from nova_assets.model.notification import Notification
 from nova_assets.model.notify_settings import parse_notify_settings
-from nova_assets.notify.notifier import Notifier
-from nova_assets.notify.open_notifier import open_notifier
+from nova_assets.notify.notifier import Notifier, open_notifier
 from nova_assets_tests.notify.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
 
 AT = datetime(2024, 1, 1, 12, tzinfo=UTC)
