@@ -12,8 +12,8 @@ from typing import Any
 
 from nova_assets.model.schema import DataType, parse_type
 from nova_assets.sql.evaluation.evaluator import Evaluator
+from nova_assets.sql.evaluation.operand import UNKNOWN
 from nova_assets.sql.evaluation.rule_registry import argument_counts_by_function
-from nova_assets.sql.evaluation.values import UNKNOWN
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.text import SqlText
 

@@ -11,8 +11,7 @@ from sqlglot import exp
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.task import Context
 from nova_assets.sql.datasets.graph import Dataset, Graph
-from nova_assets.sql.evaluation.operand import Evaluable
-from nova_assets.sql.evaluation.values import Value
+from nova_assets.sql.evaluation.operand import Evaluable, Value
 from nova_assets.sql.query.table_function_calls import (
     CallArgument,
     TableFunctionCall,

@@ -19,7 +19,7 @@ from nova_assets.model.partition_rule import FewRows, InputState
 from nova_assets.model.partitions import WHOLE, Dimension, partition_name, partition_values
 from nova_assets.model.schema import Schema
 from nova_assets.sql.datasets.required_reads import _LOCK, ExpectedPartitions, RequiredRead, RequiredReadsCache
-from nova_assets.sql.evaluation.values import parse_partition_value
+from nova_assets.sql.evaluation.casting import parse_partition_value
 from nova_assets.sql.pruning.indexed_rows import IndexedRows
 from nova_assets.sql.pruning.listed_values import index_data_rows
 from nova_assets.sql.pruning.prune import PartitionPruner

@@ -22,10 +22,9 @@ from nova_assets.sql.evaluation.casting import (
 from nova_assets.sql.evaluation.date_patterns import parse_pattern
 from nova_assets.sql.evaluation.logic import NULL
 from nova_assets.sql.evaluation.numbers import arithmetic_operand
-from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided, Value
 from nova_assets.sql.evaluation.rule_registry import RuleContext, function_rule, syntax_rule
 from nova_assets.sql.evaluation.texts import as_int_operand, text_operand
-from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.types.widening import VOID
 
 EPOCH = date(1970, 1, 1)

@@ -19,13 +19,15 @@ from nova_assets.sql.evaluation.casting import TIMESTAMP, TIMESTAMP_NTZ
 from nova_assets.sql.evaluation.operand import (
     DATA_DEPENDENT,
     Evaluable,
+    Key,
     NotUnderstood,
     OnUndecided,
     Operand,
+    Value,
+    ValueFunction,
     leave_unknown,
 )
 from nova_assets.sql.evaluation.rule_registry import RuleContext, apply_rule
-from nova_assets.sql.evaluation.values import Key, Value, ValueFunction
 from nova_assets.sql.text import SqlText
 from nova_assets.sql.types.widening import VOID
 

@@ -10,9 +10,8 @@ from sqlglot import exp
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.casting import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTEGRAL_RANGES, STRING, TIMESTAMP
 from nova_assets.sql.evaluation.logic import NULL
-from nova_assets.sql.evaluation.operand import Operand
+from nova_assets.sql.evaluation.operand import Operand, Value
 from nova_assets.sql.evaluation.rule_registry import RuleContext, function_rule, syntax_rule
-from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.types.type_nodes import data_type_of_node
 
 _MAX_DIGITS = 38

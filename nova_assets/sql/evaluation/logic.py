@@ -9,11 +9,9 @@ from typing import Any
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.casting import BOOLEAN
-from nova_assets.sql.evaluation.implicit_casts import common_type, comparison_casts, in_list_casts
-from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, kleene_and_or
+from nova_assets.sql.evaluation.casting import BOOLEAN, common_type, comparison_casts, in_list_casts
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, UNKNOWN, Operand, Value, Values, kleene_and_or
 from nova_assets.sql.evaluation.rule_registry import RuleContext, function_rule, syntax_rule
-from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 from nova_assets.sql.types.widening import VOID
 
 _Comparator = Callable[[Any, Any], bool]

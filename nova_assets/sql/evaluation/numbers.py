@@ -18,9 +18,8 @@ from nova_assets.sql.evaluation.casting import (
     check_integral_range,
 )
 from nova_assets.sql.evaluation.logic import NULL
-from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided, Value
 from nova_assets.sql.evaluation.rule_registry import RuleContext, function_rule, syntax_rule
-from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.types.widening import MAX_DIGITS, VOID, arithmetic_type, as_decimal, decimal_up_to_max, is_integral
 
 Compute = Callable[[Any, Any], Any]

@@ -1,16 +1,41 @@
-"""Compiled expressions of partition columns and variables: their Spark types, and functions that compute their
-values.
+"""Values of partition columns and scope variables, and compiled expressions of them: their Spark types, and functions
+that compute their values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.values import UNKNOWN, Key, Value, ValueFunction, Values
+
+Value: TypeAlias = Any
+"""A str, int, Decimal, float, bool, date, datetime (with its time zone), None, or ``UNKNOWN``."""
+
+Key: TypeAlias = tuple[str, str]
+"""A column: its source in the query, and its name. A variable has the source ``""``."""
+
+Values: TypeAlias = Mapping[Key, Value]
+
+ValueFunction: TypeAlias = Callable[[Values], Value]
+
+
+class _Unknown:
+    """A value that depends on data."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = _Unknown()
+
+
+def is_true_or_unknown(value: Value) -> bool:
+    """Whether a row may pass a condition with this value."""
+    return value is True or value is UNKNOWN
 
 
 class NotUnderstood(Exception):
@@ -27,7 +52,7 @@ class NotUnderstood(Exception):
         self.reason = reason
 
 
-class Undecided(Exception):
+class Undecided(ValueError):
     """A value for which Spark raises an error, or on which versions or settings of Spark differ."""
 
 

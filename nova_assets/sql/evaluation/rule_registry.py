@@ -15,8 +15,16 @@ from sqlglot import exp
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.casting import TIMESTAMP, make_cast
-from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, NotUnderstood, OnUndecided, Operand, Undecided
-from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
+from nova_assets.sql.evaluation.operand import (
+    DATA_DEPENDENT,
+    UNKNOWN,
+    NotUnderstood,
+    OnUndecided,
+    Operand,
+    Undecided,
+    Value,
+    Values,
+)
 from nova_assets.sql.types.widening import VOID
 
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from nova_assets.sql.evaluation.casting import INT, MAX_TEXT_LENGTH, STRING
-from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, UNKNOWN, Operand, Undecided, Value, Values
 from nova_assets.sql.evaluation.rule_registry import RuleContext, function_rule, syntax_rule
-from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 
 _MAX_POSITION = 2**30
 """Greatest position that is evaluated. Larger positions overflow in Spark."""

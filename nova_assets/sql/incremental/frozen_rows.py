@@ -16,8 +16,7 @@ from sqlglot import exp
 from nova_assets.errors import SqlError
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.evaluator import Evaluator
-from nova_assets.sql.evaluation.operand import Evaluable
-from nova_assets.sql.evaluation.values import Key, Value
+from nova_assets.sql.evaluation.operand import Evaluable, Key, Value
 from nova_assets.sql.incremental import repeatability
 from nova_assets.sql.incremental.operator_sql import to_sql
 from nova_assets.sql.incremental.operators import Operator

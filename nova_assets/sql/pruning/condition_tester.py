@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
 
-from nova_assets.sql.evaluation.operand import Evaluable
-from nova_assets.sql.evaluation.values import Key, Value, Values, is_true_or_unknown
+from nova_assets.sql.evaluation.operand import Evaluable, Key, Value, Values, is_true_or_unknown
 from nova_assets.sql.pruning.conditions import Condition, with_source_nulled
 from nova_assets.sql.pruning.equality_index import EqualityMatcher
 from nova_assets.sql.pruning.select_inputs import SelectInputs

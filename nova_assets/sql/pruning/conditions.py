@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-from nova_assets.sql.evaluation.values import Key
+from nova_assets.sql.evaluation.operand import Key
 from nova_assets.sql.pruning.predicate_pushdown import (
     aggregate_filter_condition,
     is_determined_by_group,

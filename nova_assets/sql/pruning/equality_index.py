@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.casting import Cast
-from nova_assets.sql.evaluation.implicit_casts import comparison_casts
-from nova_assets.sql.evaluation.operand import Evaluable, Undecided
-from nova_assets.sql.evaluation.values import UNKNOWN, Key, Value, Values
+from nova_assets.sql.evaluation.casting import Cast, comparison_casts
+from nova_assets.sql.evaluation.operand import UNKNOWN, Evaluable, Key, Undecided, Value, Values
 from nova_assets.sql.pruning.conditions import Condition
 from nova_assets.sql.pruning.indexed_rows import ValueTuple
 from nova_assets.sql.pruning.select_inputs import VARIABLES_SOURCE, SelectInputs

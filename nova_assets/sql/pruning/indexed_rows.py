@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
-from nova_assets.sql.evaluation.values import Key, Value
+from nova_assets.sql.evaluation.operand import Key, Value
 
 Row: TypeAlias = Mapping[str, Value]
 """Values of a partition's columns by lower-case name, or values of a scope's variables by name."""

@@ -14,7 +14,7 @@ from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.partition_rule import FewRows
 from nova_assets.model.schema import Schema
-from nova_assets.sql.evaluation.values import Value
+from nova_assets.sql.evaluation.operand import Value
 from nova_assets.sql.pruning.indexed_rows import IndexedRows
 from nova_assets.sql.pruning.pruning_run import iter_scan_numbers
 from nova_assets.sql.query.resolved_query import Query

@@ -21,8 +21,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, build_scope
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.operand import NotUnderstood
-from nova_assets.sql.evaluation.values import Value
+from nova_assets.sql.evaluation.operand import NotUnderstood, Value
 from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row, as_indexed_rows
 from nova_assets.sql.pruning.listed_values import datasets_with_listed_values
 from nova_assets.sql.pruning.predicate_pushdown import keeps_only_some_rows

@@ -14,8 +14,8 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.schema import DataType, parse_type
-from nova_assets.sql.evaluation.operand import NotUnderstood
-from nova_assets.sql.evaluation.values import TYPES_READ_FROM_NAMES, Key
+from nova_assets.sql.evaluation.casting import TYPES_READ_FROM_NAMES
+from nova_assets.sql.evaluation.operand import Key, NotUnderstood
 from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row
 from nova_assets.sql.pruning.select_source import PossibleValues
 from nova_assets.sql.query.resolved_query import Query

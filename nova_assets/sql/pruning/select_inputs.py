@@ -9,8 +9,7 @@ from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.evaluator import Evaluator
-from nova_assets.sql.evaluation.operand import Evaluable
-from nova_assets.sql.evaluation.values import Key, Value
+from nova_assets.sql.evaluation.operand import Evaluable, Key, Value
 from nova_assets.sql.pruning.indexed_rows import Row
 from nova_assets.sql.pruning.pruning_run import PruningRun, VisitContext
 from nova_assets.sql.pruning.select_source import PossibleValues, SelectSource

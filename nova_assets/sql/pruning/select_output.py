@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from nova_assets.sql.evaluation.values import UNKNOWN, Key, Value
+from nova_assets.sql.evaluation.operand import UNKNOWN, Key, Value
 from nova_assets.sql.pruning.condition_tester import combine_parts
 from nova_assets.sql.pruning.predicate_pushdown import has_grouping_sets
 from nova_assets.sql.pruning.select_inputs import SelectInputs

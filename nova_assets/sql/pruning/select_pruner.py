@@ -12,10 +12,8 @@ from typing import TypeAlias
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
-from nova_assets.sql.evaluation.casting import BOOLEAN
-from nova_assets.sql.evaluation.implicit_casts import comparison_casts
-from nova_assets.sql.evaluation.operand import Evaluable
-from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
+from nova_assets.sql.evaluation.casting import BOOLEAN, comparison_casts
+from nova_assets.sql.evaluation.operand import UNKNOWN, Evaluable, Value, Values
 from nova_assets.sql.pruning.condition_tester import ConditionTester
 from nova_assets.sql.pruning.conditions import (
     Condition,

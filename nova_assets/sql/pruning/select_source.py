@@ -11,7 +11,7 @@ from typing import TypeAlias
 from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.values import Key, Value
+from nova_assets.sql.evaluation.operand import Key, Value
 from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row
 from nova_assets.sql.query.scans import Scan
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
-from nova_assets.sql.evaluation.values import Key
+from nova_assets.sql.evaluation.operand import Key
 from nova_assets.sql.pruning.condition_tester import ConditionTester
 from nova_assets.sql.pruning.conditions import Condition, rename_other_sources
 from nova_assets.sql.pruning.indexed_rows import Row

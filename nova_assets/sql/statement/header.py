@@ -19,8 +19,7 @@ from nova_assets.model.partitions import Dimension, partition_name
 from nova_assets.model.schema import DataType, parse_type
 from nova_assets.sql.evaluation.casting import cast_to_text
 from nova_assets.sql.evaluation.evaluator import Evaluator
-from nova_assets.sql.evaluation.operand import Evaluable
-from nova_assets.sql.evaluation.values import UNKNOWN, Key, Value
+from nova_assets.sql.evaluation.operand import UNKNOWN, Evaluable, Key, Value
 from nova_assets.sql.parse.dialect import For, Generator, Let
 from nova_assets.sql.statement.timeseries import TimeSeries, parse_timeseries
 from nova_assets.sql.text import SqlText
