@@ -39,6 +39,8 @@ MAX_TEXT_LENGTH = 10_000
 EXACT_DECIMAL_CONTEXT = Context(prec=120)
 """Decimal context with enough digits for every product and quotient."""
 
+_TYPES_CAST_TO_TEXT = frozenset("tinyint smallint int bigint boolean date timestamp timestamp_ntz decimal".split())
+
 _WHOLE_NUMBER = re.compile(r"[ \t\n\r]*([+-]?[0-9]+)[ \t\n\r]*")
 _NUMBER = re.compile(r"[ \t\n\r]*([+-]?[0-9]+(?:\.[0-9]+)?)[ \t\n\r]*")
 _DATE = re.compile(r"[ \t\n\r]*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?[ \t\n\r]*", re.DOTALL)
@@ -58,39 +60,36 @@ def make_cast(source: DataType, target: DataType, zone: tzinfo) -> Cast | None:
     Args:
         zone: time zone in which timestamps are converted to days.
     """
-    if source == target or source.name == "void":
+    if source in (target, VOID):
         return lambda value: value
-    name = target.name
-    if name == "string":
+    if target == STRING:
         return cast_to_text if source.name in _TYPES_CAST_TO_TEXT else None
-    if name in INTEGRAL_RANGES:
-        return _cast_to_integral(source, name)
-    if name == "decimal":
-        return _cast_to_decimal(source, target)
-    if name == "double":
-        return float if is_integral(source) or source.name == "decimal" else None
-    if name == "boolean":
-        return _cast_to_boolean(source)
-    if name == "date":
-        return _cast_to_date(source, zone)
-    if name == "timestamp":
-        return _cast_to_timestamp(source, zone)
-    if name == "timestamp_ntz":
-        return _cast_to_timestamp_ntz(source)
-    return None
+    casts: Mapping[tuple[str, str], Cast] = {
+        ("string", "integral"): lambda value: check_integral_range(_parse_integer(value), target.name),
+        ("boolean", "integral"): int,
+        ("integral", "integral"): lambda value: check_integral_range(value, target.name),
+        ("decimal", "integral"): lambda value: check_integral_range(int(value), target.name),
+        ("string", "decimal"): lambda value: _round_to_decimal(_parse_decimal(value), target),
+        ("integral", "decimal"): lambda value: _round_to_decimal(Decimal(value), target),
+        ("decimal", "decimal"): lambda value: _round_to_decimal(value, target),
+        ("integral", "double"): float,
+        ("decimal", "double"): float,
+        ("string", "boolean"): _parse_boolean,
+        ("integral", "boolean"): bool,
+        ("string", "date"): parse_date,
+        ("timestamp", "date"): lambda value: value.astimezone(zone).date(),
+        ("timestamp_ntz", "date"): lambda value: value.date(),
+        ("string", "timestamp"): lambda value: parse_timestamp(value, zone),
+        ("date", "timestamp"): lambda value: midnight_of(value, zone),
+        ("timestamp_ntz", "timestamp"): lambda value: value.replace(tzinfo=zone),
+        ("date", "timestamp_ntz"): lambda value: midnight_of(value, None),
+        ("timestamp", "timestamp_ntz"): lambda value: value.replace(tzinfo=None),
+    }
+    return casts.get((_kind_of_type(source), _kind_of_type(target)))
 
 
-_TYPES_CAST_TO_TEXT = (
-    "tinyint",
-    "smallint",
-    "int",
-    "bigint",
-    "boolean",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "decimal",
-)
+def _kind_of_type(type_: DataType) -> str:
+    return "integral" if is_integral(type_) else type_.name
 
 
 def cast_to_text(value: Value) -> str:
@@ -116,16 +115,6 @@ def _plain_decimal_text(value: Decimal) -> str:
     return format(value, "f")
 
 
-def _cast_to_integral(source: DataType, target_name: str) -> Cast | None:
-    if source.name == "string":
-        return lambda value: check_integral_range(_parse_integer(value), target_name)
-    if source.name == "boolean":
-        return int
-    if is_integral(source):
-        return lambda value: check_integral_range(value, target_name)
-    return (lambda value: check_integral_range(int(value), target_name)) if source.name == "decimal" else None
-
-
 def _parse_integer(text: str) -> int:
     match = _WHOLE_NUMBER.fullmatch(text)
     if match is None or len(match[1]) > 20:
@@ -141,14 +130,6 @@ def check_integral_range(value: int, type_name: str) -> int:
     return value
 
 
-def _cast_to_decimal(source: DataType, target: DataType) -> Cast | None:
-    if source.name == "string":
-        return lambda value: round_to_decimal(_parse_decimal(value), target)
-    if is_integral(source) or source.name == "decimal":
-        return lambda value: round_to_decimal(Decimal(value), target)
-    return None
-
-
 def _parse_decimal(text: str) -> Decimal:
     match = _NUMBER.fullmatch(text)
     if match is None or len(match[1]) > 40:
@@ -156,7 +137,7 @@ def _parse_decimal(text: str) -> Decimal:
     return Decimal(match[1])
 
 
-def round_to_decimal(value: Decimal, type_: DataType) -> Decimal:
+def _round_to_decimal(value: Decimal, type_: DataType) -> Decimal:
     """The value rounded half up to the scale of a type. Raises Undecided if it has too many digits before the point."""
     precision, scale = type_.args
     with_scale = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, context=EXACT_DECIMAL_CONTEXT)
@@ -165,25 +146,11 @@ def round_to_decimal(value: Decimal, type_: DataType) -> Decimal:
     return with_scale
 
 
-def _cast_to_boolean(source: DataType) -> Cast | None:
-    if source.name == "string":
-        return _parse_boolean
-    return bool if is_integral(source) else None
-
-
 def _parse_boolean(text: str) -> bool:
     value = _BOOLEANS.get(text.strip(" \t\n\r").lower())
     if value is None:
         raise Undecided(f"{text!r} is neither true nor false")
     return value
-
-
-def _cast_to_date(source: DataType, zone: tzinfo) -> Cast | None:
-    if source.name == "string":
-        return parse_date
-    if source.name == "timestamp":
-        return lambda value: value.astimezone(zone).date()
-    return (lambda value: value.date()) if source.name == "timestamp_ntz" else None
 
 
 def parse_date(text: str) -> date:
@@ -197,15 +164,7 @@ def parse_date(text: str) -> date:
         raise Undecided(f"{text!r} is not a date") from None
 
 
-def _cast_to_timestamp(source: DataType, zone: tzinfo) -> Cast | None:
-    if source.name == "string":
-        return lambda value: parse_timestamp(value, zone)
-    if source.name == "date":
-        return lambda value: midnight_of(value, zone)
-    return (lambda value: value.replace(tzinfo=zone)) if source.name == "timestamp_ntz" else None
-
-
-def midnight_of(day: date, zone: tzinfo) -> datetime:
+def midnight_of(day: date, zone: tzinfo | None) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=zone)
 
 
@@ -229,28 +188,11 @@ def parse_timestamp(text: str, zone: tzinfo) -> datetime:
     return datetime.fromisoformat(f"{local.isoformat()}{'+00:00' if offset == 'Z' else offset}").astimezone(zone)
 
 
-def _cast_to_timestamp_ntz(source: DataType) -> Cast | None:
-    if source.name == "date":
-        return lambda value: datetime(value.year, value.month, value.day)
-    if source.name == "timestamp":
-        return lambda value: value.replace(tzinfo=None)
-    return None
-
-
 # implicit casts, where two types meet: in comparisons, IN lists, CASE, COALESCE and similar
 
 
-_ORDERED_TYPES = (
-    "string",
-    "boolean",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "tinyint",
-    "smallint",
-    "int",
-    "bigint",
-    "double",
+_ORDERED_TYPES = frozenset(
+    "string boolean date timestamp timestamp_ntz tinyint smallint int bigint decimal double".split()
 )
 
 
@@ -262,9 +204,7 @@ def comparison_casts(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast
     both = _comparison_type(a, b)
     if both is None:
         return None
-    if both == VOID:
-        return _unchanged, _unchanged
-    left, right = make_cast(a, both, zone), make_cast(b, both, zone)
+    left, right = (_unchanged, _unchanged) if both == VOID else (make_cast(a, both, zone), make_cast(b, both, zone))
     return None if left is None or right is None else (left, right)
 
 
@@ -276,11 +216,11 @@ def _comparison_type(a: DataType, b: DataType) -> DataType | None:
     if VOID in (a, b):
         return VOID
     if a == b:
-        return a if a.name in _ORDERED_TYPES or a.name == "decimal" else None
-    if _is_exact_number(a) and _is_exact_number(b):
+        return a if a.name in _ORDERED_TYPES else None
+    if is_exact_number(a) and is_exact_number(b):
         return VOID if _common_digits(a, b) <= MAX_DIGITS else None  # Python compares exact numbers without a cast
     if DOUBLE in (a, b):
-        return DOUBLE if all(t == DOUBLE or _is_exact_number(t) for t in (a, b)) else None
+        return DOUBLE if all(t == DOUBLE or is_exact_number(t) for t in (a, b)) else None
     if STRING in (a, b):
         return _text_comparison_type(a if b == STRING else b)
     return TIMESTAMP if {a, b} == {DATE, TIMESTAMP} else None
@@ -293,7 +233,7 @@ def _text_comparison_type(other_type: DataType) -> DataType | None:
     return other_type if is_integral(other_type) or other_type in (DATE, TIMESTAMP, BOOLEAN) else None
 
 
-def _is_exact_number(type_: DataType) -> bool:
+def is_exact_number(type_: DataType) -> bool:
     return is_integral(type_) or type_.name == "decimal"
 
 
@@ -347,7 +287,7 @@ def common_type(types: Sequence[DataType]) -> DataType | None:
 def _wider_exact_type(a: DataType | None, b: DataType) -> DataType | None:
     if a is None:
         return None
-    if _is_exact_number(a) and _is_exact_number(b) and _common_digits(a, b) > MAX_DIGITS and a != b:
+    if is_exact_number(a) and is_exact_number(b) and _common_digits(a, b) > MAX_DIGITS and a != b:
         return None
     return wider_type(a, b)
 

@@ -20,25 +20,18 @@ from nova_assets.sql.evaluation.casting import (
     parse_timestamp,
 )
 from nova_assets.sql.evaluation.date_patterns import parse_pattern
-from nova_assets.sql.evaluation.logic import NULL
 from nova_assets.sql.evaluation.numbers import arithmetic_operand
-from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided, Value
-from nova_assets.sql.evaluation.rule_registry import RuleContext, function_rule, syntax_rule
-from nova_assets.sql.evaluation.texts import as_int_operand, text_operand
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, NULL, Operand, Undecided
+from nova_assets.sql.evaluation.rule_registry import (
+    RuleContext,
+    apply_function,
+    function_rule,
+    register_function,
+    syntax_rule,
+)
 from nova_assets.sql.types.widening import VOID
 
-EPOCH = date(1970, 1, 1)
-
-
-def as_date_operand(context: RuleContext, operand: Operand) -> Operand:
-    """An argument cast to date. Raises NotUnderstood."""
-    return context.implicit_cast(operand, DATE, "string", "timestamp", "timestamp_ntz")
-
-
-def as_timestamp_operand(context: RuleContext, operand: Operand) -> Operand:
-    """An argument cast to timestamp. Raises NotUnderstood."""
-    return context.implicit_cast(operand, TIMESTAMP, "string", "date")
-
+_EPOCH = date(1970, 1, 1)
 
 # intervals
 
@@ -112,10 +105,10 @@ def _add_days_to_date(context: RuleContext, date_operand: Operand, days_operand:
         or days_operand.type.name not in ("tinyint", "smallint", "int")
     ):
         raise context.not_understood()
-    return context.null_propagating_operand(DATE, lambda day, n: shift_days(day, sign * n), date_operand, days_operand)
+    return context.null_propagating_operand(DATE, lambda day, n: _shift_days(day, sign * n), date_operand, days_operand)
 
 
-def shift_days(day: date, days: int) -> date:
+def _shift_days(day: date, days: int) -> date:
     try:
         return day + timedelta(days=days)
     except OverflowError:
@@ -128,7 +121,9 @@ def _add_interval(context: RuleContext, operand: Operand, interval: Interval, si
         return NULL
     if type_ == DATE and interval.is_in_days:
         months, days = sign * interval.months, sign * interval.duration.days
-        return context.null_propagating_operand(DATE, lambda day: shift_days(_shift_months(day, months), days), operand)
+        return context.null_propagating_operand(
+            DATE, lambda day: _shift_days(_shift_months(day, months), days), operand
+        )
     if type_ in (DATE, TIMESTAMP):
         return context.null_propagating_operand(
             TIMESTAMP,
@@ -141,9 +136,9 @@ def _add_interval(context: RuleContext, operand: Operand, interval: Interval, si
         )
     if type_ == STRING:  # Spark returns the result as text
         context.on_zone_used()
-        return text_operand(
-            context,
-            lambda said: cast_to_text(_shift_timestamp(parse_timestamp(said, zone), interval, sign, zone)),
+        return context.null_propagating_operand(
+            STRING,
+            lambda text: cast_to_text(_shift_timestamp(parse_timestamp(text, zone), interval, sign, zone)),
             operand,
         )
     raise context.not_understood()
@@ -176,39 +171,17 @@ def _shift_months(value: Any, months: int) -> Any:
     year, month = divmod(value.year * 12 + value.month - 1 + months, 12)
     if not 1 <= year <= 9999:
         raise Undecided(f"{months} months from {value} is not a date")
-    return value.replace(year=year, month=month + 1, day=min(value.day, days_in_month(year, month + 1)))
+    return value.replace(year=year, month=month + 1, day=min(value.day, _days_in_month(year, month + 1)))
 
 
-def days_in_month(year: int, month: int) -> int:
+def _days_in_month(year: int, month: int) -> int:
     return 31 if month == 12 else (date(year, month + 1, 1) - timedelta(days=1)).day
 
 
-@function_rule("date_add dateadd", 2)
-def _date_add(context: RuleContext, operand: Operand, days: Operand) -> Operand:
-    return context.null_propagating_operand(
-        DATE, shift_days, as_date_operand(context, operand), as_int_operand(context, days)
-    )
-
-
-@function_rule("date_sub", 2)
-def _date_sub(context: RuleContext, operand: Operand, days: Operand) -> Operand:
-    return context.null_propagating_operand(
-        DATE, lambda day, n: shift_days(day, -n), as_date_operand(context, operand), as_int_operand(context, days)
-    )
-
-
-@function_rule("add_months", 2)
-def _add_months(context: RuleContext, operand: Operand, months: Operand) -> Operand:
-    return context.null_propagating_operand(
-        DATE, _shift_months, as_date_operand(context, operand), as_int_operand(context, months)
-    )
-
-
-@function_rule("datediff date_diff", 2)
-def _date_diff(context: RuleContext, end: Operand, start: Operand) -> Operand:
-    return context.null_propagating_operand(
-        INT, lambda x, y: (x - y).days, as_date_operand(context, end), as_date_operand(context, start)
-    )
+register_function("date_add dateadd", "date int", DATE, _shift_days)
+register_function("date_sub", "date int", DATE, lambda day, days: _shift_days(day, -days))
+register_function("add_months", "date int", DATE, _shift_months)
+register_function("datediff date_diff", "date date", INT, lambda end, start: (end - start).days)
 
 
 # fields
@@ -229,66 +202,40 @@ _TIME_FIELDS: Mapping[str, Callable[[datetime], int]] = {
     "minute": lambda t: t.minute,
     "second": lambda t: t.second,
 }
-_DATE_FIELD_BY_UNIT = {
-    "YEAR": "year",
-    "QUARTER": "quarter",
-    "MONTH": "month",
+_FUNCTION_BY_UNIT = {
+    **{name.upper(): name for name in ("year", "quarter", "month", "day", "dayofweek", "hour", "minute")},
     "WEEK": "weekofyear",
-    "DAY": "day dayofmonth",
-    "DAYOFWEEK": "dayofweek",
     "DOW": "dayofweek",
     "DOY": "dayofyear",
 }
 
-
-def _date_field(context: RuleContext, operand: Operand, extract_field: Callable[[date], int]) -> Operand:
-    return context.null_propagating_operand(INT, extract_field, as_date_operand(context, operand))
-
-
-def _time_field(context: RuleContext, operand: Operand, extract_field: Callable[[datetime], int]) -> Operand:
-    local = operand if operand.type == TIMESTAMP_NTZ else as_timestamp_operand(context, operand)
-    return context.null_propagating_operand(INT, extract_field, local)
-
-
-for _names, _of_date in _DATE_FIELDS.items():
-    function_rule(_names, 1)(lambda context, operand, compute=_of_date: _date_field(context, operand, compute))
-for _names, _of_clock in _TIME_FIELDS.items():
-    function_rule(_names, 1)(lambda context, operand, compute=_of_clock: _time_field(context, operand, compute))
+for _names, _date_field in _DATE_FIELDS.items():
+    register_function(_names, "date", INT, _date_field)
+for _name, _time_field in _TIME_FIELDS.items():
+    register_function(_name, "clock", INT, _time_field)
 
 
 @syntax_rule(exp.Extract, allowed_arguments="this expression")
 def _extract(context: RuleContext) -> Operand:
-    unit = context.node.this.name.upper()
-    if unit in ("HOUR", "MINUTE"):
-        return _time_field(context, context.operand("expression"), _TIME_FIELDS[unit.lower()])
-    if unit not in _DATE_FIELD_BY_UNIT:
+    function = _FUNCTION_BY_UNIT.get(context.node.this.name.upper())
+    if function is None:
         raise context.not_understood()
-    return _date_field(context, context.operand("expression"), _DATE_FIELDS[_DATE_FIELD_BY_UNIT[unit]])
-
-
-@function_rule("last_day", 1)
-def _last_day(context: RuleContext, operand: Operand) -> Operand:
-    return context.null_propagating_operand(
-        DATE, lambda d: d.replace(day=days_in_month(d.year, d.month)), as_date_operand(context, operand)
-    )
+    return apply_function(context, function, context.operand("expression"))
 
 
 _WEEKDAYS = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
 
 
-@function_rule("next_day", 2)
-def _next_day(context: RuleContext, operand: Operand, weekday: Operand) -> Operand:
-    if weekday.type not in (None, STRING):
-        raise context.not_understood()
-    return context.null_propagating_operand(DATE, _next_weekday, as_date_operand(context, operand), weekday)
-
-
-def _next_weekday(day: date, weekday_name: str) -> date:
+def _next_day(day: date, weekday_name: str) -> date:
     name = weekday_name.upper()
     found = [n for n, w in enumerate(_WEEKDAYS) if name in (w, w[:2], w[:3])]
     if not found:
         raise Undecided(f"{weekday_name!r} is no day of the week")
-    return shift_days(day, (found[0] - day.weekday() - 1) % 7 + 1)
+    return _shift_days(day, (found[0] - day.weekday() - 1) % 7 + 1)
+
+
+register_function("last_day", "date", DATE, lambda d: d.replace(day=_days_in_month(d.year, d.month)))
+register_function("next_day", "date name", DATE, _next_day)
 
 
 # truncation
@@ -298,9 +245,9 @@ _FIRST_DAY_BY_UNIT: Mapping[str, Callable[[date], date]] = {
     **dict.fromkeys(("YEAR", "YYYY", "YY"), lambda d: date(d.year, 1, 1)),
     "QUARTER": lambda d: date(d.year, (d.month - 1) // 3 * 3 + 1, 1),
     **dict.fromkeys(("MONTH", "MM", "MON"), lambda d: date(d.year, d.month, 1)),
-    "WEEK": lambda d: shift_days(d, -d.weekday()),
+    "WEEK": lambda d: _shift_days(d, -d.weekday()),
 }
-_ZEROED_FIELDS_BY_UNIT: Mapping[str, dict[str, int]] = {
+_ZEROED_FIELDS_BY_UNIT: Mapping[str, dict[str, Any]] = {
     **{name: {"hour": 0, "minute": 0, "second": 0, "microsecond": 0} for name in ("DAY", "DD")},
     "HOUR": {"minute": 0, "second": 0, "microsecond": 0},
     "MINUTE": {"second": 0, "microsecond": 0},
@@ -308,90 +255,47 @@ _ZEROED_FIELDS_BY_UNIT: Mapping[str, dict[str, int]] = {
 }
 
 
-def _require_text(context: RuleContext, operand: Operand) -> Operand:
-    if operand.type not in (None, STRING):
-        raise context.not_understood()
-    return operand
-
-
-@function_rule("trunc", 2)
-def _trunc(context: RuleContext, operand: Operand, unit: Operand) -> Operand:
+def _trunc(day: date, unit: str) -> date | None:
     """``TRUNC``. Null for any other unit, as in Spark."""
-
-    def first_day(day: date, name: str) -> date | None:
-        find = _FIRST_DAY_BY_UNIT.get(name.upper())
-        return None if find is None else find(day)
-
-    return context.null_propagating_operand(
-        DATE, first_day, as_date_operand(context, operand), _require_text(context, unit)
-    )
+    find = _FIRST_DAY_BY_UNIT.get(unit.upper())
+    return None if find is None else find(day)
 
 
-@function_rule("date_trunc", 2)
-def _date_trunc(context: RuleContext, unit: Operand, operand: Operand) -> Operand:
-    def truncated(name: str, moment: datetime) -> datetime | None:
-        said, local = name.upper(), moment.astimezone(context.zone)
-        if said in _FIRST_DAY_BY_UNIT:
-            return midnight_of(_FIRST_DAY_BY_UNIT[said](local.date()), context.zone)
-        if said in _ZEROED_FIELDS_BY_UNIT:
-            return local.replace(**_ZEROED_FIELDS_BY_UNIT[said])  # type: ignore[arg-type]
-        if said in ("MILLISECOND", "MICROSECOND"):
-            raise Undecided(f"moments are not rounded to {name}")
-        return None
+def _date_trunc(unit: str, moment: datetime) -> datetime | None:
+    name = unit.upper()
+    if name in _FIRST_DAY_BY_UNIT:
+        return midnight_of(_FIRST_DAY_BY_UNIT[name](moment.date()), moment.tzinfo)
+    if name in _ZEROED_FIELDS_BY_UNIT:
+        return moment.replace(**_ZEROED_FIELDS_BY_UNIT[name])
+    if name in ("MILLISECOND", "MICROSECOND"):
+        raise Undecided(f"moments are not rounded to {unit}")
+    return None
 
-    return context.null_propagating_operand(
-        TIMESTAMP, truncated, _require_text(context, unit), as_timestamp_operand(context, operand)
-    )
+
+register_function("trunc", "date name", DATE, _trunc)
+register_function("date_trunc", "name timestamp", TIMESTAMP, _date_trunc)
 
 
 # formatting and parsing
 
 
-@function_rule("date_format", 2)
-def _date_format(context: RuleContext, operand: Operand, format_operand: Operand) -> Operand:
-    return text_operand(
-        context,
-        lambda t, p: parse_pattern(p).format(t.astimezone(context.zone)),
-        as_timestamp_operand(context, operand),
-        _require_text(context, format_operand),
-    )
-
-
 @function_rule("to_date", 1, 2)
-def _to_date(context: RuleContext, operand: Operand, *format_operand: Operand) -> Operand:
-    if not format_operand:
-        return as_date_operand(context, operand)
-    if operand.type not in (None, STRING):
-        raise context.not_understood()
-    return context.null_propagating_operand(
-        DATE,
-        lambda text, pattern: parse_pattern(pattern).parse_date(text),
-        operand,
-        _require_text(context, format_operand[0]),
-    )
+def _to_date(context: RuleContext, operand: Operand, *pattern: Operand) -> Operand:
+    if not pattern:
+        return context.cast_argument(operand, "date")
+    operands = [context.cast_argument(o, "name") for o in (operand, *pattern)]
+    return context.null_propagating_operand(DATE, lambda text, like: parse_pattern(like).parse_date(text), *operands)
 
 
-@function_rule("to_timestamp", 1)
-def _to_timestamp(context: RuleContext, operand: Operand) -> Operand:
-    return as_timestamp_operand(context, operand)
+def _make_date(year: int, month: int, day: int) -> date:
+    try:
+        return date(year, month, day)
+    except (ValueError, OverflowError):
+        raise Undecided(f"{year}-{month}-{day} is not a date") from None
 
 
-@function_rule("make_date", 3)
-def _make_date(context: RuleContext, year: Operand, month: Operand, day: Operand) -> Operand:
-    def make(y: int, m: int, d: int) -> Value:
-        try:
-            return date(y, m, d)
-        except (ValueError, OverflowError):
-            raise Undecided(f"{y}-{m}-{d} is not a date") from None
-
-    return context.null_propagating_operand(DATE, make, *(as_int_operand(context, n) for n in (year, month, day)))
-
-
-@function_rule("unix_date", 1)
-def _unix_date(context: RuleContext, operand: Operand) -> Operand:
-    return context.null_propagating_operand(INT, lambda d: (d - EPOCH).days, as_date_operand(context, operand))
-
-
-@function_rule("date_from_unix_date", 1)
-def _date_from_unix_date(context: RuleContext, days: Operand) -> Operand:
-    return context.null_propagating_operand(DATE, lambda n: shift_days(EPOCH, n), as_int_operand(context, days))
+register_function("date_format", "timestamp name", STRING, lambda moment, like: parse_pattern(like).format(moment))
+register_function("to_timestamp", "timestamp", TIMESTAMP, lambda moment: moment)
+register_function("make_date", "int int int", DATE, _make_date)
+register_function("unix_date", "date", INT, lambda day: (day - _EPOCH).days)
+register_function("date_from_unix_date", "int", DATE, lambda days: _shift_days(_EPOCH, days))

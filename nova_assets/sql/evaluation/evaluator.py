@@ -14,7 +14,7 @@ from datetime import UTC, tzinfo
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation import dates, literals_and_casts, logic, numbers, text_search, texts
+from nova_assets.sql.evaluation import dates, logic, numbers, texts
 from nova_assets.sql.evaluation.casting import TIMESTAMP, TIMESTAMP_NTZ
 from nova_assets.sql.evaluation.operand import (
     DATA_DEPENDENT,
@@ -31,7 +31,7 @@ from nova_assets.sql.evaluation.rule_registry import RuleContext, apply_rule
 from nova_assets.sql.text import SqlText
 from nova_assets.sql.types.widening import VOID
 
-RULE_MODULES = (literals_and_casts, dates, logic, numbers, texts, text_search)
+RULE_MODULES = (dates, logic, numbers, texts)
 """The modules that register evaluation rules."""
 
 MAX_DEPTH = 200

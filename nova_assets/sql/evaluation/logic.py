@@ -1,20 +1,120 @@
-"""Evaluation rules for comparisons and conditional expressions, by Spark's three-valued logic."""
+"""Evaluation rules for literals, casts, comparisons and conditional expressions, by Spark's three-valued logic."""
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.casting import BOOLEAN, common_type, comparison_casts, in_list_casts
-from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, UNKNOWN, Operand, Value, Values, kleene_and_or
-from nova_assets.sql.evaluation.rule_registry import RuleContext, function_rule, syntax_rule
-from nova_assets.sql.types.widening import VOID
+from nova_assets.sql.evaluation.casting import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    INTEGRAL_RANGES,
+    STRING,
+    TIMESTAMP,
+    Cast,
+    common_type,
+    comparison_casts,
+    in_list_casts,
+)
+from nova_assets.sql.evaluation.operand import (
+    DATA_DEPENDENT,
+    NULL,
+    UNKNOWN,
+    Operand,
+    Value,
+    Values,
+    kleene_and_or,
+)
+from nova_assets.sql.evaluation.rule_registry import (
+    RuleContext,
+    apply_function,
+    function_rule,
+    register_function_syntax,
+    syntax_rule,
+)
+from nova_assets.sql.types.type_nodes import data_type_of_node
+from nova_assets.sql.types.widening import MAX_DIGITS, VOID
 
-_Comparator = Callable[[Any, Any], bool]
+# literals and casts
+
+
+@syntax_rule(exp.Literal, allowed_arguments="this is_string")
+def _literal(context: RuleContext) -> Operand:
+    text = str(context.node.name)
+    if context.node.is_string:
+        return _constant(STRING, text)
+    if re.fullmatch(r"[0-9]+", text):
+        return _integer_literal(context, int(text))
+    if re.fullmatch(r"[0-9]*\.[0-9]*", text) and len(text) <= MAX_DIGITS:
+        value = Decimal(text)
+        scale = max(0, -int(value.as_tuple().exponent))
+        return _constant(DataType("decimal", (max(len(value.as_tuple().digits), scale), scale)), value)
+    if re.fullmatch(r"[0-9]*\.?[0-9]*[eE][+-]?[0-9]{1,2}", text):
+        return _constant(DOUBLE, float(text))
+    raise context.not_understood()
+
+
+def _constant(type_: DataType, value: Value) -> Operand:
+    return Operand(type_, lambda values: value)
+
+
+def _integer_literal(context: RuleContext, value: int) -> Operand:
+    for type_ in (INT, BIGINT):
+        if value <= INTEGRAL_RANGES[type_.name][1]:
+            return _constant(type_, value)
+    if len(str(value)) > MAX_DIGITS:
+        raise context.not_understood()
+    return _constant(DataType("decimal", (len(str(value)), 0)), Decimal(value))
+
+
+@syntax_rule(exp.Boolean, allowed_arguments="this")
+def _boolean(context: RuleContext) -> Operand:
+    return _constant(BOOLEAN, bool(context.node.this))
+
+
+@syntax_rule(exp.Null, allowed_arguments="")
+def _null(context: RuleContext) -> Operand:
+    return NULL
+
+
+@syntax_rule(exp.Paren, allowed_arguments="this")
+@syntax_rule(exp.Alias, allowed_arguments="this alias")
+def _same_value(context: RuleContext) -> Operand:
+    return context.operand()
+
+
+@syntax_rule(exp.Cast, exp.TryCast, allowed_arguments="this to safe")
+def _cast(context: RuleContext) -> Operand:
+    target = data_type_of_node(context.node.args["to"])
+    if target is None:
+        raise context.not_understood()
+    return context.cast_operand(context.operand(), target)
+
+
+def _register_cast_function(type_: DataType) -> None:
+    function_rule(type_.name, 1)(lambda context, operand: context.cast_operand(operand, type_))
+
+
+for _type in (STRING, BOOLEAN, DATE, TIMESTAMP, DOUBLE, DataType("decimal", (10, 0)), *map(DataType, INTEGRAL_RANGES)):
+    _register_cast_function(_type)
+
+
+# logic
+
+
+@syntax_rule(exp.And, exp.Or, allowed_arguments="this expression")
+def _and_or(context: RuleContext) -> Operand:
+    parts = [_require_boolean(context, context.compile_part(part)) for part in context.node.flatten()]
+    return _combine(parts, decisive=type(context.node) is exp.Or)
 
 
 def _require_boolean(context: RuleContext, operand: Operand) -> Operand:
@@ -24,18 +124,8 @@ def _require_boolean(context: RuleContext, operand: Operand) -> Operand:
     return operand
 
 
-@syntax_rule(exp.And, allowed_arguments="this expression")
-def _and(context: RuleContext) -> Operand:
-    return _combine_conditions(context, decisive=False)
-
-
-@syntax_rule(exp.Or, allowed_arguments="this expression")
-def _or(context: RuleContext) -> Operand:
-    return _combine_conditions(context, decisive=True)
-
-
-def _combine_conditions(context: RuleContext, decisive: bool) -> Operand:
-    parts = [_require_boolean(context, context.compile_part(part)) for part in context.node.flatten()]
+def _combine(parts: Sequence[Operand], *, decisive: bool) -> Operand:
+    """The parts, combined by AND (``decisive`` is False) or OR (True)."""
     return Operand(BOOLEAN, lambda values: kleene_and_or([p.value(values) for p in parts], decisive))
 
 
@@ -48,54 +138,49 @@ def negate(context: RuleContext, operand: Operand) -> Operand:
     return context.null_propagating_operand(BOOLEAN, operator.not_, operand)
 
 
-def compare(context: RuleContext, comparator: _Comparator, left: Operand, right: Operand) -> Operand:
+# comparisons
+
+
+def _compare(
+    context: RuleContext,
+    comparator: Callable[[Any, Any], bool],
+    left: Operand,
+    right: Operand,
+    *,
+    find_casts: Callable[..., tuple[Cast, Cast] | None] = comparison_casts,
+) -> Operand:
     """A comparison with Spark's implicit casts. Raises NotUnderstood."""
     if left.type is None or right.type is None:
-        return Operand(BOOLEAN, _make_null_or_unknown_function(left, right))
-    casts = comparison_casts(left.type, right.type, context.zone)
-    if casts is None:
-        raise context.not_understood()
-    to_left, to_right = casts
+        return context.null_propagating_operand(BOOLEAN, comparator, left, right)  # null or unknown
+    to_left, to_right = _require_casts(context, find_casts(left.type, right.type, context.zone))
     return context.null_propagating_operand(BOOLEAN, lambda x, y: comparator(to_left(x), to_right(y)), left, right)
 
 
-def _make_null_or_unknown_function(*operands: Operand) -> Callable[[Values], Value]:
-    return lambda values: None if any(o.value(values) is None for o in operands) else UNKNOWN
+def _require_casts(context: RuleContext, casts: tuple[Cast, Cast] | None) -> tuple[Cast, Cast]:
+    if casts is None:
+        raise context.not_understood()
+    return casts
 
 
-def _make_comparison_rule(comparator: _Comparator) -> Callable[[RuleContext], Operand]:
-    return lambda context: compare(context, comparator, context.operand(), context.operand("expression"))
+def _register_comparison(node_class: type[exp.Expr], comparator: Callable[[Any, Any], bool]) -> None:
+    syntax_rule(node_class, allowed_arguments="this expression")(
+        lambda context: _compare(context, comparator, *context.operands("this", "expression"))
+    )
 
 
-for _kind, _sign in (
-    (exp.EQ, operator.eq),
-    (exp.NEQ, operator.ne),
-    (exp.GT, operator.gt),
-    (exp.GTE, operator.ge),
-    (exp.LT, operator.lt),
-    (exp.LTE, operator.le),
-):
-    syntax_rule(_kind, allowed_arguments="this expression")(_make_comparison_rule(_sign))
-
-
-@syntax_rule(exp.NullSafeEQ, allowed_arguments="this expression")
-def _null_safe_equal(context: RuleContext) -> Operand:
-    return equal_or_both_null(context, context.operand(), context.operand("expression"))
-
-
-@syntax_rule(exp.NullSafeNEQ, allowed_arguments="this expression")
-def _null_safe_different(context: RuleContext) -> Operand:
-    return negate(context, _null_safe_equal(context))
+_register_comparison(exp.EQ, operator.eq)
+_register_comparison(exp.NEQ, operator.ne)
+_register_comparison(exp.GT, operator.gt)
+_register_comparison(exp.GTE, operator.ge)
+_register_comparison(exp.LT, operator.lt)
+_register_comparison(exp.LTE, operator.le)
 
 
 @function_rule("equal_null", 2)
-def equal_or_both_null(context: RuleContext, left: Operand, right: Operand) -> Operand:
+def _equal_or_both_null(context: RuleContext, left: Operand, right: Operand) -> Operand:
     if left.type is None or right.type is None:
-        return Operand(BOOLEAN, lambda values: UNKNOWN)
-    casts = comparison_casts(left.type, right.type, context.zone)
-    if casts is None:
-        raise context.not_understood()
-    to_left, to_right = casts
+        return Operand(BOOLEAN, DATA_DEPENDENT.value)
+    to_left, to_right = _require_casts(context, comparison_casts(left.type, right.type, context.zone))
 
     def value(values: Values) -> Value:
         x, y = left.value(values), right.value(values)
@@ -108,48 +193,40 @@ def equal_or_both_null(context: RuleContext, left: Operand, right: Operand) -> O
     return Operand(BOOLEAN, value)
 
 
+register_function_syntax(exp.NullSafeEQ, "this expression", "equal_null")
+
+
+@syntax_rule(exp.NullSafeNEQ, allowed_arguments="this expression")
+def _null_safe_different(context: RuleContext) -> Operand:
+    return negate(context, _equal_or_both_null(context, *context.operands("this", "expression")))
+
+
 @syntax_rule(exp.Between, allowed_arguments="this low high")
 def _between(context: RuleContext) -> Operand:
-    return between(context, context.operand(), context.operand("low"), context.operand("high"))
-
-
-def between(context: RuleContext, operand: Operand, low: Operand, high: Operand) -> Operand:
-    bounds = [compare(context, operator.ge, operand, low), compare(context, operator.le, operand, high)]
-    return Operand(BOOLEAN, lambda values: kleene_and_or([b.value(values) for b in bounds], decisive=False))
+    operand, low, high = context.operands("this", "low", "high")
+    bounds = [_compare(context, operator.ge, operand, low), _compare(context, operator.le, operand, high)]
+    return _combine(bounds, decisive=False)
 
 
 @syntax_rule(exp.In, allowed_arguments="this expressions")
 def _in(context: RuleContext) -> Operand:
-    return in_list(context, context.operand(), context.operands())
-
-
-def in_list(context: RuleContext, operand: Operand, choices: Sequence[Operand]) -> Operand:
     """``this IN (choices)``. The choices must have one common type, because Spark casts different types to a third."""
+    operand, *choices = context.operands("this", "expressions")
     types = {c.type for c in choices if c.type is not None} - {VOID}
     if operand.type is None or any(c.type is None for c in choices):
-        return Operand(BOOLEAN, _make_null_or_unknown_function(operand))
-    if not choices or (
-        len(types) > 1 and (common_type([*types]) is None or common_type([*types, operand.type]) is None)
-    ):
+        return context.null_propagating_operand(BOOLEAN, operator.eq, operand, DATA_DEPENDENT)  # null or unknown
+    if not choices or (len(types) > 1 and None in (common_type([*types]), common_type([*types, operand.type]))):
         raise context.not_understood()
-    equal = [_equals_choice(context, operand, c) for c in choices]
-    return Operand(BOOLEAN, lambda values: kleene_and_or([e.value(values) for e in equal], decisive=True))
-
-
-def _equals_choice(context: RuleContext, operand: Operand, choice: Operand) -> Operand:
-    assert operand.type is not None and choice.type is not None
-    casts = in_list_casts(operand.type, choice.type, context.zone)
-    if casts is None:
-        raise context.not_understood()
-    to_this, to_choice = casts
-    return context.null_propagating_operand(BOOLEAN, lambda x, y: to_this(x) == to_choice(y), operand, choice)
+    return _combine(
+        [_compare(context, operator.eq, operand, c, find_casts=in_list_casts) for c in choices], decisive=True
+    )
 
 
 @syntax_rule(exp.Is, allowed_arguments="this expression")
 def _is(context: RuleContext) -> Operand:
     tested_literal = context.node.expression
     if type(tested_literal) is exp.Null:
-        return is_null(context, context.operand())
+        return apply_function(context, "isnull", context.operand())
     if type(tested_literal) is not exp.Boolean:
         raise context.not_understood()
     operand = _require_boolean(context, context.operand())
@@ -167,24 +244,24 @@ def _test_including_null(operand: Operand, test: Callable[[Value], bool]) -> Ope
 
 
 @function_rule("isnull", 1)
-def is_null(context: RuleContext, operand: Operand) -> Operand:
+def _is_null(context: RuleContext, operand: Operand) -> Operand:
     return _test_including_null(operand, lambda value: value is None)
 
 
 @function_rule("isnotnull", 1)
-def is_not_null(context: RuleContext, operand: Operand) -> Operand:
+def _is_not_null(context: RuleContext, operand: Operand) -> Operand:
     return _test_including_null(operand, lambda value: value is not None)
 
 
 # conditional expressions
 
 
-def cast_to_common_type(context: RuleContext, operands: Sequence[Operand]) -> tuple[DataType | None, list[Operand]]:
+def _cast_to_common_type(context: RuleContext, operands: Sequence[Operand]) -> tuple[DataType | None, list[Operand]]:
     """Operands cast to their common type. Raises NotUnderstood."""
-    types = [o.type for o in operands]
-    if any(t is None for t in types):
+    types = [o.type for o in operands if o.type is not None]
+    if len(types) < len(operands):
         return None, [o if o.type == VOID else DATA_DEPENDENT for o in operands]
-    common = common_type([t for t in types if t is not None])
+    common = common_type(types)
     if common is None:
         raise context.not_understood()
     return common, [context.cast_operand(o, common) for o in operands]
@@ -194,23 +271,18 @@ def cast_to_common_type(context: RuleContext, operands: Sequence[Operand]) -> tu
 def _case(context: RuleContext) -> Operand:
     branches = context.node.args["ifs"]
     tests = [context.compile_part(b.this) for b in branches]
-    if context.node.args.get("this") is not None:
-        this = context.operand()
-        tests = [compare(context, operator.eq, this, t) for t in tests]
-    default = context.node.args.get("default")
+    for this in context.operands("this"):
+        tests = [_compare(context, operator.eq, this, t) for t in tests]
     results = [context.compile_part(b.args["true"]) for b in branches]
-    return case_operand(context, tests, results, context.compile_part(default) if default is not None else NULL)
+    return _choose(context, tests, results, *context.operands("default"))
 
 
-NULL = Operand(VOID, lambda values: None)
-
-
-def case_operand(
-    context: RuleContext, tests: Sequence[Operand], results: Sequence[Operand], default: Operand
+def _choose(
+    context: RuleContext, tests: Sequence[Operand], results: Sequence[Operand], default: Operand = NULL
 ) -> Operand:
     """The result of the first test that is true."""
     tests = [_require_boolean(context, t) for t in tests]
-    type_, (last, *then) = cast_to_common_type(context, [default, *results])
+    type_, (last, *then) = _cast_to_common_type(context, [default, *results])
 
     def value(values: Values) -> Value:
         for test, result in zip(tests, then, strict=True):
@@ -224,72 +296,47 @@ def case_operand(
     return Operand(type_, value)
 
 
-@syntax_rule(exp.If, allowed_arguments="this true false")
-def _if_syntax(context: RuleContext) -> Operand:
-    otherwise = context.node.args.get("false")
-    return case_operand(
-        context,
-        [context.operand()],
-        [context.operand("true")],
-        NULL if otherwise is None else context.compile_part(otherwise),
-    )
-
-
 @function_rule("if", 3)
 def _if(context: RuleContext, test: Operand, then: Operand, otherwise: Operand) -> Operand:
-    return case_operand(context, [test], [then], otherwise)
+    return _choose(context, [test], [then], otherwise)
 
 
 @function_rule("nvl2", 3)
 def _nvl2(context: RuleContext, test: Operand, present: Operand, missing: Operand) -> Operand:
-    return case_operand(context, [is_null(context, test)], [missing], present)
+    return _choose(context, [_is_null(context, test)], [missing], present)
 
 
 @function_rule("nullif", 2)
 def _nullif(context: RuleContext, this: Operand, other: Operand) -> Operand:
-    return case_operand(context, [compare(context, operator.eq, this, other)], [NULL], this)
-
-
-@syntax_rule(exp.Coalesce, allowed_arguments="this expressions")
-def _coalesce_syntax(context: RuleContext) -> Operand:
-    return coalesce(context, context.operand(), *context.operands())
+    return _choose(context, [_compare(context, operator.eq, this, other)], [NULL], this)
 
 
 @function_rule("coalesce", 1, None)
-def coalesce(context: RuleContext, *operands: Operand) -> Operand:
-    type_, parts = cast_to_common_type(context, operands)
-
-    def value(values: Values) -> Value:
-        return next((v for p in parts if (v := p.value(values)) is not None), None)
-
-    return Operand(type_, value)
+def _coalesce(context: RuleContext, *operands: Operand) -> Operand:
+    type_, parts = _cast_to_common_type(context, operands)
+    return Operand(type_, lambda values: next((v for p in parts if (v := p.value(values)) is not None), None))
 
 
-@function_rule("ifnull nvl", 2)
-def _ifnull(context: RuleContext, this: Operand, other: Operand) -> Operand:
-    return coalesce(context, this, other)
+function_rule("ifnull nvl", 2)(_coalesce)
+register_function_syntax(exp.Coalesce, "this expressions", "coalesce")
 
 
-@function_rule("greatest", 2, None)
-def _greatest(context: RuleContext, *operands: Operand) -> Operand:
-    return _greatest_or_least(context, operands, max)
+def _register_extreme(name: str, pick: Callable[[list[Value]], Value]) -> None:
+    """Register a function that returns the greatest or the least of its non-null arguments."""
+
+    def rule(context: RuleContext, *operands: Operand) -> Operand:
+        type_, parts = _cast_to_common_type(context, operands)
+        if type_ is not None and type_ != VOID and comparison_casts(type_, type_, context.zone) is None:
+            raise context.not_understood()
+
+        def value(values: Values) -> Value:
+            present = [v for p in parts if (v := p.value(values)) is not None]
+            return UNKNOWN if UNKNOWN in present else pick(present) if present else None
+
+        return Operand(type_, value)
+
+    function_rule(name, 2, None)(rule)
 
 
-@function_rule("least", 2, None)
-def _least(context: RuleContext, *operands: Operand) -> Operand:
-    return _greatest_or_least(context, operands, min)
-
-
-def _greatest_or_least(
-    context: RuleContext, operands: Sequence[Operand], pick: Callable[[list[Value]], Value]
-) -> Operand:
-    """The greatest or least non-null value. Raises NotUnderstood."""
-    type_, parts = cast_to_common_type(context, operands)
-    if type_ is not None and type_ != VOID and comparison_casts(type_, type_, context.zone) is None:
-        raise context.not_understood()
-
-    def value(values: Values) -> Value:
-        present = [v for p in parts if (v := p.value(values)) is not None]
-        return UNKNOWN if UNKNOWN in present else pick(present) if present else None
-
-    return Operand(type_, value)
+_register_extreme("greatest", max)
+_register_extreme("least", min)

@@ -16,10 +16,15 @@ from nova_assets.sql.evaluation.casting import (
     EXACT_DECIMAL_CONTEXT,
     INTEGRAL_RANGES,
     check_integral_range,
+    is_exact_number,
 )
-from nova_assets.sql.evaluation.logic import NULL
-from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided, Value
-from nova_assets.sql.evaluation.rule_registry import RuleContext, function_rule, syntax_rule
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, NULL, Operand, Undecided, Value
+from nova_assets.sql.evaluation.rule_registry import (
+    RuleContext,
+    function_rule,
+    register_function_syntax,
+    syntax_rule,
+)
 from nova_assets.sql.types.widening import MAX_DIGITS, VOID, arithmetic_type, as_decimal, decimal_up_to_max, is_integral
 
 Compute = Callable[[Any, Any], Any]
@@ -31,24 +36,19 @@ def arithmetic_operand(context: RuleContext, symbol: str, calculate: Compute, le
         return DATA_DEPENDENT
     if VOID in (left.type, right.type):
         return NULL
-    if not (_is_exact_number(left.type) and _is_exact_number(right.type)):
+    if not (is_exact_number(left.type) and is_exact_number(right.type)):
         raise context.not_understood()
     type_ = arithmetic_type(symbol, left.type, right.type)
     if type_ is None:
         raise context.not_understood()
-    if type_ == DOUBLE:
-        return context.null_propagating_operand(type_, lambda x, y: calculate(float(x), float(y)), left, right)
     if type_.name in INTEGRAL_RANGES:
         return context.null_propagating_operand(
             type_, lambda x, y: check_integral_range(calculate(x, y), type_.name), left, right
         )
-    if not _has_exact_decimal_result(symbol, left.type, right.type):
+    if type_ != DOUBLE and not _has_exact_decimal_result(symbol, left.type, right.type):
         raise context.not_understood()
-    return context.null_propagating_operand(type_, lambda x, y: calculate(Decimal(x), Decimal(y)), left, right)
-
-
-def _is_exact_number(type_: DataType) -> bool:
-    return is_integral(type_) or type_.name == "decimal"
+    convert = float if type_ == DOUBLE else Decimal
+    return context.null_propagating_operand(type_, lambda x, y: calculate(convert(x), convert(y)), left, right)
 
 
 def _has_exact_decimal_result(symbol: str, a: DataType, b: DataType) -> bool:
@@ -60,7 +60,7 @@ def _has_exact_decimal_result(symbol: str, a: DataType, b: DataType) -> bool:
 
 @syntax_rule(exp.Mul, allowed_arguments="this expression")
 def _multiply(context: RuleContext) -> Operand:
-    return arithmetic_operand(context, "*", _product, context.operand(), context.operand("expression"))
+    return arithmetic_operand(context, "*", _product, *context.operands("this", "expression"))
 
 
 def _product(x: Any, y: Any) -> Any:
@@ -69,26 +69,18 @@ def _product(x: Any, y: Any) -> Any:
 
 @syntax_rule(exp.Div, allowed_arguments="this expression typed safe")
 def _divide(context: RuleContext) -> Operand:
-    return arithmetic_operand(context, "/", _quotient, context.operand(), context.operand("expression"))
-
-
-def _quotient(x: float, y: float) -> float:
-    if not y:
-        raise Undecided("division by zero")
-    return x / y
-
-
-@syntax_rule(exp.Mod, allowed_arguments="this expression")
-def _remainder_syntax(context: RuleContext) -> Operand:
-    return _mod(context, context.operand(), context.operand("expression"))
+    return arithmetic_operand(context, "/", operator.truediv, *context.operands("this", "expression"))
 
 
 @function_rule("mod", 2)
 def _mod(context: RuleContext, left: Operand, right: Operand) -> Operand:
-    return arithmetic_operand(context, "%", signed_remainder, left, right)
+    return arithmetic_operand(context, "%", _signed_remainder, left, right)
 
 
-def signed_remainder(x: Any, y: Any) -> Any:
+register_function_syntax(exp.Mod, "this expression", "mod")
+
+
+def _signed_remainder(x: Any, y: Any) -> Any:
     """The remainder, with the sign of the dividend."""
     if not y:
         raise Undecided("division by zero")
@@ -99,16 +91,16 @@ def signed_remainder(x: Any, y: Any) -> Any:
 @function_rule("pmod", 2)
 def _positive_mod(context: RuleContext, left: Operand, right: Operand) -> Operand:
     def positive(x: Any, y: Any) -> Any:
-        rest = signed_remainder(x, y)
+        rest = _signed_remainder(x, y)
         # Spark adds the two in their own type, in which large negative numbers overflow.
-        return signed_remainder(check_integral_range(rest + y, "int") if y < 0 else rest + y, y) if rest < 0 else rest
+        return _signed_remainder(check_integral_range(rest + y, "int") if y < 0 else rest + y, y) if rest < 0 else rest
 
     return arithmetic_operand(context, "%", positive, left, right)
 
 
 @syntax_rule(exp.IntDiv, allowed_arguments="this expression")
 def _integer_division(context: RuleContext) -> Operand:
-    left, right = context.operand(), context.operand("expression")
+    left, right = context.operands("this", "expression")
     if left.type is None or right.type is None:
         return DATA_DEPENDENT
     if not (is_integral(left.type) and is_integral(right.type)):
@@ -119,57 +111,37 @@ def _integer_division(context: RuleContext) -> Operand:
 
 
 def _truncated_quotient(x: int, y: int) -> int:
-    if not y:
-        raise Undecided("division by zero")
     quotient = abs(x) // abs(y)
     return quotient if (x < 0) == (y < 0) else -quotient
 
 
-@syntax_rule(exp.Neg, allowed_arguments="this")
-def _negate(context: RuleContext) -> Operand:
-    return _negative(context, context.operand())
+def _register_same_type_function(name: str, compute: Callable[[Any], Value]) -> None:
+    """Register a numeric function whose result has the type of its argument."""
+
+    def rule(context: RuleContext, operand: Operand) -> Operand:
+        type_ = operand.type
+        if type_ is None:
+            return DATA_DEPENDENT
+        if type_.name in INTEGRAL_RANGES:
+            return context.null_propagating_operand(
+                type_, lambda value: check_integral_range(compute(value), type_.name), operand
+            )
+        if type_.name != "decimal" and type_ != DOUBLE:
+            raise context.not_understood()
+        return context.null_propagating_operand(type_, compute, operand)
+
+    function_rule(name, 1)(rule)
 
 
-@function_rule("negative", 1)
-def _negative(context: RuleContext, operand: Operand) -> Operand:
-    return _same_type_operand(context, operand, operator.neg)
+_register_same_type_function("negative", operator.neg)
+_register_same_type_function("abs", abs)
+_register_same_type_function("positive", lambda value: value)
+register_function_syntax(exp.Neg, "this", "negative")
 
 
-@function_rule("abs", 1)
-def _abs(context: RuleContext, operand: Operand) -> Operand:
-    return _same_type_operand(context, operand, abs)
-
-
-@function_rule("positive", 1)
-def _positive(context: RuleContext, operand: Operand) -> Operand:
-    return _same_type_operand(context, operand, lambda value: value)
-
-
-def _same_type_operand(context: RuleContext, operand: Operand, compute: Callable[[Any], Value]) -> Operand:
-    """A numeric function whose result has the type of its argument."""
-    type_ = operand.type
-    if type_ is None:
-        return DATA_DEPENDENT
-    if type_.name in INTEGRAL_RANGES:
-        return context.null_propagating_operand(
-            type_, lambda value: check_integral_range(compute(value), type_.name), operand
-        )
-    if type_.name != "decimal" and type_ != DOUBLE:
-        raise context.not_understood()
-    return context.null_propagating_operand(type_, compute, operand)
-
-
-@syntax_rule(exp.Ceil, allowed_arguments="this")
-def _ceiling(context: RuleContext) -> Operand:
-    return _round_to_integral(context, context.operand(), ROUND_CEILING)
-
-
-@syntax_rule(exp.Floor, allowed_arguments="this")
-def _floor(context: RuleContext) -> Operand:
-    return _round_to_integral(context, context.operand(), ROUND_FLOOR)
-
-
-def _round_to_integral(context: RuleContext, operand: Operand, rounding: str) -> Operand:
+@syntax_rule(exp.Ceil, exp.Floor, allowed_arguments="this")
+def _round_to_integral(context: RuleContext) -> Operand:
+    operand = context.operand()
     if operand.type is None:
         return DATA_DEPENDENT
     if is_integral(operand.type):
@@ -177,5 +149,6 @@ def _round_to_integral(context: RuleContext, operand: Operand, rounding: str) ->
     if operand.type.name != "decimal":
         raise context.not_understood()
     precision, scale = operand.type.args
+    rounding = ROUND_CEILING if type(context.node) is exp.Ceil else ROUND_FLOOR
     whole = decimal_up_to_max(precision - scale + 1, 0)
     return context.null_propagating_operand(whole, lambda value: value.to_integral_value(rounding), operand)

@@ -69,13 +69,11 @@ class Operand:
     value: ValueFunction
 
 
-def unknown_value(values: Values) -> Value:
-    """Value function of expressions that depend on data."""
-    return UNKNOWN
-
-
-DATA_DEPENDENT = Operand(None, unknown_value)
+DATA_DEPENDENT = Operand(None, lambda values: UNKNOWN)
 """An operand that depends on data."""
+
+NULL = Operand(DataType("void"), lambda values: None)
+"""A bare NULL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,15 @@ from typing import Any, TypeAlias
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.casting import TIMESTAMP, make_cast
+from nova_assets.sql.evaluation.casting import (
+    DATE,
+    INT,
+    MAX_TEXT_LENGTH,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    make_cast,
+)
 from nova_assets.sql.evaluation.operand import (
     DATA_DEPENDENT,
     UNKNOWN,
@@ -26,6 +34,15 @@ from nova_assets.sql.evaluation.operand import (
     Values,
 )
 from nova_assets.sql.types.widening import VOID
+
+_PARAMETER_KINDS: Mapping[str, tuple[DataType, frozenset[str]]] = {
+    "text": (STRING, frozenset("tinyint smallint int bigint boolean date timestamp decimal".split())),
+    "name": (STRING, frozenset()),
+    "int": (INT, frozenset(("tinyint", "smallint"))),
+    "date": (DATE, frozenset(("string", "timestamp", "timestamp_ntz"))),
+    "timestamp": (TIMESTAMP, frozenset(("string", "date"))),
+}
+"""Kind of parameter -> its type, and the other types that all versions of Spark cast to it implicitly."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +67,15 @@ class RuleContext:
         """The compiled argument of the syntax node."""
         return self.compile_part(self.node.args[argument])
 
-    def operands(self, argument: str = "expressions") -> list[Operand]:
-        """The compiled elements of a list argument."""
-        return [self.compile_part(part) for part in self.node.args.get(argument) or ()]
+    def operands(self, *arguments: str) -> list[Operand]:
+        """The compiled arguments of the syntax node, without those that are missing. Lists are flattened."""
+        parts = (self.node.args.get(name) for name in arguments)
+        return [
+            self.compile_part(element)
+            for part in parts
+            if part is not None
+            for element in (part if isinstance(part, list) else [part])
+        ]
 
     def null_propagating_operand(self, type_: DataType, function: Callable[..., Value], *operands: Operand) -> Operand:
         """An operand that is null if one of its arguments is null, and unknown if one is unknown.
@@ -73,8 +96,11 @@ class RuleContext:
     def call_catching_undecided(self, function: Callable[..., Value], *arguments: Value) -> Value:
         """The function's result, or the result of ``on_undecided`` if the value is undecided."""
         try:
-            return function(*arguments)
-        except (Undecided, ArithmeticError, ValueError) as error:  # out of Python's range of dates or numbers
+            result = function(*arguments)
+            if isinstance(result, str):
+                check_text_length(len(result))
+            return result
+        except (ArithmeticError, ValueError) as error:  # undecided, or out of Python's range of dates or numbers
             return self.on_undecided(str(error))
 
     def cast_operand(self, operand: Operand, type_: DataType) -> Operand:
@@ -90,20 +116,25 @@ class RuleContext:
             raise self.not_understood()
         return self.null_propagating_operand(type_, cast_value, operand)
 
-    def implicit_cast(self, operand: Operand, type_: DataType, *castable_types: str) -> Operand:
-        """A function argument, implicitly cast to the type that the function expects. Raises NotUnderstood.
-
-        Args:
-            castable_types: names of other types that all versions of Spark cast implicitly.
-        """
-        if operand.type is None:
-            return DATA_DEPENDENT
-        if operand.type == VOID or operand.type == type_ or operand.type.name in castable_types:
+    def cast_argument(self, operand: Operand, kind: str) -> Operand:
+        """A function argument, implicitly cast to the type of a kind of parameter. Raises NotUnderstood."""
+        if kind == "clock":
+            if operand.type == TIMESTAMP_NTZ:
+                return operand
+            kind = "timestamp"
+        type_, castable_types = _PARAMETER_KINDS[kind]
+        if operand.type is None or operand.type in (VOID, type_) or operand.type.name in castable_types:
             return self.cast_operand(operand, type_)
         raise self.not_understood()
 
     def not_understood(self, reason: str = "") -> NotUnderstood:
         return NotUnderstood(self.node, reason or f"{describe_node(self.node)} is not evaluated on partitions")
+
+
+def check_text_length(length: int) -> None:
+    """Raise Undecided for a very long text."""
+    if length > MAX_TEXT_LENGTH:
+        raise Undecided(f"a text of more than {MAX_TEXT_LENGTH} characters")
 
 
 SyntaxRule: TypeAlias = Callable[[RuleContext], Operand]
@@ -166,6 +197,41 @@ def function_rule(
     return register
 
 
+def register_function(names: str, parameters: str, result: DataType, compute: Callable[..., Value]) -> None:
+    """Register a Spark function that is null if an argument is null.
+
+    Args:
+        names: all names of the function, separated by spaces.
+        parameters: kind of each parameter, separated by spaces: ``text``, ``int``, ``date``, ``timestamp``, ``name``
+            (a text to which nothing is cast) or ``clock`` (a timestamp with or without a zone). ``?`` marks an optional
+            parameter, and ``*`` any number of further ones.
+        compute: computes the value from arguments of these types.
+    """
+    kinds = parameters.split()
+    has_more = kinds[-1].endswith("*")
+
+    def rule(context: RuleContext, *operands: Operand) -> Operand:
+        filled = kinds + kinds[-1:] * (len(operands) - len(kinds))
+        cast = [context.cast_argument(o, kind.rstrip("?*")) for o, kind in zip(operands, filled, strict=False)]
+        return context.null_propagating_operand(result, compute, *cast)
+
+    function_rule(names, sum(kind.isalpha() for kind in kinds), None if has_more else len(kinds))(rule)
+
+
+def register_function_syntax(node_class: type[exp.Expr], arguments: str, function: str, ignored: str = "") -> None:
+    """Register syntax that means the same as a call of a function.
+
+    Args:
+        arguments: names of the node's arguments, in the order of the function's.
+        ignored: names of further arguments of the node, which do not change its meaning.
+    """
+
+    def rule(context: RuleContext) -> Operand:
+        return apply_function(context, function, *context.operands(*arguments.split()))
+
+    syntax_rule(node_class, allowed_arguments=f"{arguments} {ignored}")(rule)
+
+
 def argument_counts_by_function() -> Mapping[str, tuple[int, int | None]]:
     """Name of each supported function -> least and greatest number of its arguments."""
     return {name: (f.min_arguments, f.max_arguments) for name, f in sorted(_ENTRY_BY_FUNCTION.items())}
@@ -188,15 +254,17 @@ def apply_rule(context: RuleContext) -> Operand:
 def _apply_function_rule(context: RuleContext, node: exp.Anonymous) -> Operand:
     entry = _ENTRY_BY_FUNCTION.get(node.name.lower())
     arguments: list[Any] = node.expressions
-    if entry is None or any(
-        v not in (None, False, []) for k, v in node.args.items() if k not in ("this", "expressions")
-    ):
+    others = (v for k, v in node.args.items() if k not in ("this", "expressions"))
+    if entry is None or any(v not in (None, False, []) for v in others) or len(arguments) < entry.min_arguments:
         raise context.not_understood()
-    if len(arguments) < entry.min_arguments or (
-        entry.max_arguments is not None and len(arguments) > entry.max_arguments
-    ):
+    if entry.max_arguments is not None and len(arguments) > entry.max_arguments:
         raise context.not_understood()
     return entry.rule(context, *map(context.compile_part, arguments))
+
+
+def apply_function(context: RuleContext, name: str, *operands: Operand) -> Operand:
+    """Compile a call of a function that the registry has. Raises NotUnderstood."""
+    return _ENTRY_BY_FUNCTION[name].rule(context, *operands)
 
 
 def describe_node(node: exp.Expr) -> str:
