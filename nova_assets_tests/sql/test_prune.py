@@ -331,23 +331,6 @@ def test_several_columns_of_one_source_are_put_to_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "read"),
-    [
-        ("SELECT SUM(pieces) FILTER (WHERE day = '2022-03-31') AS n FROM sales", 2),
-        ("SELECT SUM(pieces) FILTER (WHERE day = '2022-03-31') AS n, COUNT(*) AS m FROM sales", 10),
-        ("SELECT store, SUM(pieces) FILTER (WHERE day = '2022-03-31') AS n FROM sales GROUP BY store", 10),
-        (
-            "SELECT ROUND(SUM(pieces) FILTER (WHERE day = '2022-03-31'), 1) AS n, "
-            "COUNT(*) FILTER (WHERE day = '2022-03-30' AND pieces > 1) AS m FROM sales WHERE store = 'Paris'",
-            2,
-        ),
-    ],
-)
-def test_filters_of_all_aggregates_prune(sql: str, read: int) -> None:
-    assert [len(partitions) for partitions in reads(sql)] == [read]
-
-
-@pytest.mark.parametrize(
     ("join", "where", "read"),
     [
         ("LEFT SEMI JOIN visits v ON v.visitors = s.pieces AND v.day IS NULL", "TRUE", (0, 0)),
@@ -356,7 +339,6 @@ def test_filters_of_all_aggregates_prune(sql: str, read: int) -> None:
         ("RIGHT JOIN visits v ON v.visitors = s.pieces", "v.day IS NULL", (0, 0)),
         ("FULL JOIN visits v ON v.visitors = s.pieces AND s.day IS NULL", "s.day IN ('2022-03-30')", (2, 0)),
         ("FULL JOIN visits v ON v.day = CAST(s.day AS DATE)", "s.day = '2022-03-30' OR s.day IS NULL", (10, 5)),
-        ("FULL JOIN visits v ON v.day < DATE '2022-01-01'", "s.day = '2022-03-30' OR s.day IS NULL", (2, 5)),
     ],
 )
 def test_a_side_without_rows_empties_the_other_where_it_is_needed(join: str, where: str, read: tuple[int, ...]) -> None:

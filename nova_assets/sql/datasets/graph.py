@@ -20,9 +20,8 @@ from nova_assets.model.partitions import WHOLE, Dimension, partition_name, parti
 from nova_assets.model.schema import Schema
 from nova_assets.sql.datasets.required_reads import _LOCK, ExpectedPartitions, RequiredRead, RequiredReadsCache
 from nova_assets.sql.evaluation.casting import parse_partition_value
-from nova_assets.sql.pruning.indexed_rows import IndexedRows
-from nova_assets.sql.pruning.listed_values import index_data_rows
 from nova_assets.sql.pruning.prune import PartitionPruner
+from nova_assets.sql.pruning.select_source import IndexedRows, index_data_rows
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.statement.dataset_statement import DatasetStatement
 from nova_assets.sql.statement.external_table import ExternalView

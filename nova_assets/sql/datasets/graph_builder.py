@@ -16,7 +16,7 @@ from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.datasets.local_time import check_local_times
 from nova_assets.sql.pruning.prune import required_partitions
-from nova_assets.sql.pruning.select_source import Partition
+from nova_assets.sql.pruning.select_source import Row
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.query.table_function_calls import table_function_schemas
 from nova_assets.sql.statement.dataset_statement import (
@@ -287,9 +287,7 @@ def _check_partition_conditions(
     """Evaluate the conditions on partitions for one sample partition of each input, so that errors surface before any
     run.
     """
-    sample_partitions: dict[str, list[Partition]] = {
-        n: [dict.fromkeys(partition_columns.get(n, ()))] for n in query.reads
-    }
+    sample_partitions: dict[str, list[Row]] = {n: [dict.fromkeys(partition_columns.get(n, ()))] for n in query.reads}
     try:
         required_partitions(query, sample_partitions, statement.header.sample_scope)
     except SqlError as error:

@@ -10,8 +10,7 @@ from operator import is_
 from threading import Lock
 from typing import TypeAlias
 
-from nova_assets.sql.pruning.indexed_rows import IndexedRows
-from nova_assets.sql.pruning.select_source import Partition
+from nova_assets.sql.pruning.select_source import IndexedRows, Row
 from nova_assets.sql.query.scans import Mode
 from nova_assets.sql.statement.header import ScopeValues
 
@@ -39,7 +38,7 @@ class ExpectedPartitions:
         values: for each partition, its column values by lower-case column name.
     """
 
-    def __init__(self, names: tuple[str, ...], values: Sequence[Partition]) -> None:
+    def __init__(self, names: tuple[str, ...], values: Sequence[Row]) -> None:
         self.names = names
         self.value_rows = IndexedRows(values)
 

@@ -22,12 +22,10 @@ from sqlglot.optimizer.scope import Scope, build_scope
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.operand import NotUnderstood, Value
-from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row, as_indexed_rows
-from nova_assets.sql.pruning.listed_values import datasets_with_listed_values
-from nova_assets.sql.pruning.predicate_pushdown import keeps_only_some_rows
-from nova_assets.sql.pruning.pruning_run import PruningRun, QueryMemo, VisitContext
+from nova_assets.sql.pruning.conditions import keeps_only_some_rows
+from nova_assets.sql.pruning.pruning_run import PruningRun, QueryMemo, VisitContext, iter_scan_numbers
 from nova_assets.sql.pruning.select_pruner import SelectPruner
-from nova_assets.sql.pruning.select_source import Partition, PossibleValues
+from nova_assets.sql.pruning.select_source import IndexedRows, PossibleValues, Rows, as_indexed_rows
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.types.widening import VOID
 
@@ -58,12 +56,17 @@ class PartitionPruner:
 
     @cached_property
     def datasets_with_listed_values(self) -> frozenset[str]:
-        """Datasets of which the rows, if they are few, can prune the partitions of other datasets."""
-        return datasets_with_listed_values(self.query, self.root, self.partition_columns)
+        """Datasets in subqueries that list values of partition columns, as in ``day IN (SELECT day FROM calendar WHERE
+        open)``, if only their newest state is read. Their rows, if they are few, can take the place of their partitions
+        in a pruning run. Everything else follows: conditions of the subquery keep some of the rows, and the values that
+        are left prune the partitions of other datasets.
+        """
+        listed = {self.query.scans[number].dataset for number in _listing_scans(self.root, self.partition_columns)}
+        return frozenset(listed - {scan.dataset for scan in self.query.scans if scan.mode not in ("all", "whole")})
 
     def required_partitions(
         self,
-        partitions_by_dataset: Mapping[str, Sequence[Partition]],
+        partitions_by_dataset: Mapping[str, Rows],
         variables: Mapping[str, Value],
         listed_rows: Mapping[str, IndexedRows] = _NO_ROWS_BY_DATASET,
     ) -> PartitionsByScan:
@@ -92,7 +95,7 @@ class PartitionPruner:
 
     def ignored_conditions(
         self,
-        partitions_by_dataset: Mapping[str, Sequence[Partition]],
+        partitions_by_dataset: Mapping[str, Rows],
         variables: Mapping[str, Value],
         listed_rows: Mapping[str, IndexedRows] = _NO_ROWS_BY_DATASET,
     ) -> tuple[NotUnderstood, ...]:
@@ -104,8 +107,8 @@ class PartitionPruner:
 
     def reading_scopes(
         self,
-        partitions_by_dataset: Mapping[str, Sequence[Partition]],
-        scopes: Sequence[Row],
+        partitions_by_dataset: Mapping[str, Rows],
+        scopes: Rows,
         scan_number: int,
         partition_positions: Collection[int],
     ) -> frozenset[int]:
@@ -120,21 +123,16 @@ class PartitionPruner:
         Raises:
             SqlError: a condition on partitions cannot be evaluated.
         """
+        all_scopes = as_indexed_rows(scopes)
         is_same_in_all_scopes = not self.query.variables  # without variables, all scopes read the same
-        pruning_run = self._run(
-            partitions_by_dataset,
-            as_indexed_rows(scopes[:1] if is_same_in_all_scopes else scopes),
-            scan_number,
-            partition_positions,
-        )
-        scope_positions = (
-            pruning_run.reading_scopes if pruning_run.is_target_visited else pruning_run.scopes.rows.keys()
-        )
-        return frozenset(range(len(scopes)) if is_same_in_all_scopes and scope_positions else scope_positions)
+        considered = all_scopes.at(range(min(1, len(all_scopes)))) if is_same_in_all_scopes else all_scopes
+        pruning_run = self._run(partitions_by_dataset, considered, scan_number, partition_positions)
+        positions = pruning_run.reading_scopes if pruning_run.is_target_visited else considered.by_position.keys()
+        return frozenset(all_scopes.by_position if is_same_in_all_scopes and positions else positions)
 
     def _run(
         self,
-        partitions_by_dataset: Mapping[str, Sequence[Partition]],
+        partitions_by_dataset: Mapping[str, Rows],
         scopes: IndexedRows,
         target_scan: int | None = None,
         target_positions: Collection[int] = (),
@@ -142,15 +140,15 @@ class PartitionPruner:
         listings = {name: as_indexed_rows(rows) for name, rows in partitions_by_dataset.items()}
         pruning_run = PruningRun(self.query, listings, scopes, self.zone, self.memo, target_scan)
         if target_scan is not None:
-            rows = pruning_run.expected_partitions(self.query.scans[target_scan].dataset)
-            pruning_run.target_rows = {n: rows[n] for n in target_positions}
-        _QueryWalk(pruning_run).visit(self.root, VisitContext(True, scopes.rows, returns_values=False))
+            all_rows = pruning_run.expected_partitions(self.query.scans[target_scan].dataset)
+            pruning_run.target_rows = all_rows.at(target_positions)
+        _QueryWalk(pruning_run).visit(self.root, VisitContext(True, scopes, returns_values=False))
         return pruning_run
 
 
 def required_partitions(
     query: Query,
-    partitions_by_dataset: Mapping[str, Sequence[Partition]],
+    partitions_by_dataset: Mapping[str, Rows],
     variables: Mapping[str, Value],
     zone: tzinfo = UTC,
 ) -> PartitionsByScan:
@@ -158,6 +156,19 @@ def required_partitions(
     ``PartitionPruner.required_partitions``.
     """
     return PartitionPruner(query, zone).required_partitions(partitions_by_dataset, variables)
+
+
+def _listing_scans(root: Scope, partition_columns: frozenset[str]) -> Iterator[int]:
+    for scope in root.traverse():
+        for inner in scope.subquery_scopes:
+            parent = inner.expression.find_ancestor(exp.In, exp.Select)
+            if isinstance(parent, exp.In) and _has_only(parent.this, partition_columns):
+                yield from iter_scan_numbers(inner)
+
+
+def _has_only(tested: exp.Expr, partition_columns: frozenset[str]) -> bool:
+    columns = {column.name.lower() for column in tested.find_all(exp.Column)}
+    return bool(columns) and columns <= partition_columns
 
 
 class _QueryWalk:

@@ -4,11 +4,10 @@ visited.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cached_property
-from typing import Any, TypeVar
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
@@ -16,15 +15,12 @@ from sqlglot.optimizer.scope import Scope
 from nova_assets.model.schema import DataType, parse_type
 from nova_assets.sql.evaluation.casting import TYPES_READ_FROM_NAMES
 from nova_assets.sql.evaluation.operand import Key, NotUnderstood
-from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row
-from nova_assets.sql.pruning.select_source import PossibleValues
+from nova_assets.sql.pruning.select_source import IndexedRows, Memo, PossibleValues
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import scan_number
 
-T = TypeVar("T")
 
-
-class QueryMemo:
+class QueryMemo(Memo):
     """Memoized results for parts of one query that depend on the query alone.
 
     Keys contain the ``id`` of syntax nodes and scopes. The memo keeps these objects alive, so no other object takes
@@ -34,15 +30,6 @@ class QueryMemo:
     depends_on_zone = False
     """Whether a condition that was evaluated depends on the time zone."""
 
-    def __init__(self) -> None:
-        self._values: dict[Hashable, Any] = {}
-
-    def memoize(self, memo_key: Hashable, compute: Callable[[], T]) -> T:
-        if memo_key not in self._values:
-            self._values.setdefault(memo_key, compute())  # threads share the first value stored
-        found: T = self._values[memo_key]
-        return found
-
 
 @dataclass(frozen=True)
 class VisitContext:
@@ -50,7 +37,7 @@ class VisitContext:
 
     Args:
         records_reads: whether to record which partitions the subquery reads. Otherwise only the output values matter.
-        scopes: the scopes to consider, by position.
+        scopes: the scopes to consider.
         outer_conditions: conditions that the surrounding query puts on the output. Their columns are output columns
             under the name ``outer_name``, and columns whose values are in ``outer_values``.
         outer_name: the subquery's name in the surrounding query.
@@ -59,7 +46,7 @@ class VisitContext:
     """
 
     records_reads: bool
-    scopes: Mapping[int, Row]
+    scopes: IndexedRows
     outer_conditions: Sequence[exp.Expr] = ()
     outer_name: str = ""
     outer_values: Mapping[Key, PossibleValues] = field(default_factory=dict)
@@ -91,14 +78,14 @@ class PruningRun:
     zone: tzinfo
     memo: QueryMemo
     target_scan: int | None = None
-    target_rows: Mapping[int, Row] = field(default_factory=dict)
+    target_rows: IndexedRows = field(default_factory=IndexedRows)
     positions_by_scan: dict[int, set[int]] = field(default_factory=dict)
     reading_scopes: set[int] = field(default_factory=set)
     is_target_visited: bool = False
     ignored_conditions: dict[int, NotUnderstood] = field(default_factory=dict)
 
     def expected_partitions(self, dataset: str) -> IndexedRows:
-        return self.partitions_by_dataset.get(dataset) or _NO_ROWS
+        return self.partitions_by_dataset.get(dataset, _NO_ROWS)
 
     @cached_property
     def variable_types(self) -> dict[str, DataType]:
@@ -121,27 +108,28 @@ class PruningRun:
         return target_scan is not None and target_scan in self._scan_numbers_within(scope)
 
     def record_read(
-        self, number_of_scan: int, rows: Mapping[int, Row], scopes: Mapping[int, Row], *, reads_everything: bool
+        self, number_of_scan: int, rows: IndexedRows, scopes: IndexedRows, *, reads_everything: bool
     ) -> None:
         """Record a visit of a scan, with the partitions that it reads there and the scopes in which it reads them."""
         if self.target_scan is None:
-            everything = range(len(self.expected_partitions(self.query.scans[number_of_scan].dataset)))
-            self.positions_by_scan.setdefault(number_of_scan, set()).update(everything if reads_everything else rows)
+            all_rows = self.expected_partitions(self.query.scans[number_of_scan].dataset)
+            read = all_rows if reads_everything else rows
+            self.positions_by_scan.setdefault(number_of_scan, set()).update(read.by_position)
         elif number_of_scan == self.target_scan:
             self.is_target_visited = True
             if reads_everything or rows:
-                self.reading_scopes |= (self.scopes.rows if reads_everything else scopes).keys()
+                self.reading_scopes |= (self.scopes if reads_everything else scopes).by_position.keys()
 
     def record_scans_without_partitions(self, scope: Scope) -> None:
         """Record a visit of all scans within a scope at a place where none of their partitions is read."""
         for number in self._scan_numbers_within(scope):
-            self.record_read(number, {}, {}, reads_everything=self.query.scans[number].mode == "whole")
+            self.record_read(number, _NO_ROWS, _NO_ROWS, reads_everything=self.query.scans[number].mode == "whole")
 
     def _scan_numbers_within(self, scope: Scope) -> frozenset[int]:
         return self.memo.memoize(("scans", id(scope)), lambda: frozenset(iter_scan_numbers(scope)))
 
 
-_NO_ROWS = IndexedRows([])
+_NO_ROWS = IndexedRows()
 
 
 def iter_scan_numbers(scope: Scope) -> Iterator[int]:

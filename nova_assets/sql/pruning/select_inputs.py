@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
@@ -10,9 +10,8 @@ from sqlglot.optimizer.scope import Scope
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.evaluator import Evaluator
 from nova_assets.sql.evaluation.operand import Evaluable, Key, Value
-from nova_assets.sql.pruning.indexed_rows import Row
 from nova_assets.sql.pruning.pruning_run import PruningRun, VisitContext
-from nova_assets.sql.pruning.select_source import PossibleValues, SelectSource
+from nova_assets.sql.pruning.select_source import IndexedRows, PossibleValues, SelectSource
 from nova_assets.sql.query.scans import scan_number
 
 VARIABLES_SOURCE = ""
@@ -61,16 +60,16 @@ class SelectInputs:
             scan,
             is_sampled=is_sampled,
             all_rows=all_rows,
-            remaining_rows=self.pruning_run.target_rows if is_target else all_rows.rows,
+            rows=self.pruning_run.target_rows if is_target else all_rows,
         )
 
-    def variables_in_scopes(self, scopes: Mapping[int, Row]) -> SelectSource:
+    def variables_in_scopes(self, scopes: IndexedRows) -> SelectSource:
         """The variables as a source, with one row for each of some scopes."""
         return SelectSource(
             VARIABLES_SOURCE,
             self.pruning_run.variable_types,
             all_rows=self.pruning_run.scopes,
-            remaining_rows=scopes,
+            rows=scopes,
         )
 
     def set_output_values(self, source: SelectSource, output_values: dict[str, PossibleValues]) -> None:

@@ -6,28 +6,28 @@ on the query alone is memoized, so a question about another scope needs only loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from nova_assets.sql.evaluation.casting import BOOLEAN, comparison_casts
-from nova_assets.sql.evaluation.operand import UNKNOWN, Evaluable, Value, Values
-from nova_assets.sql.pruning.condition_tester import ConditionTester
+from nova_assets.sql.evaluation.operand import UNKNOWN, Evaluable, Key, Value, Values
+from nova_assets.sql.pruning.condition_tester import ConditionTester, combine_parts
 from nova_assets.sql.pruning.conditions import (
     Condition,
     NullRejecting,
     find_nullable_sources,
+    has_grouping_sets,
+    keeps_only_some_rows,
+    rename_other_sources,
     select_conditions,
     sources_not_reaching_result,
 )
-from nova_assets.sql.pruning.indexed_rows import Row
 from nova_assets.sql.pruning.pruning_run import PruningRun, VisitContext
 from nova_assets.sql.pruning.select_inputs import VARIABLES_SOURCE, SelectInputs
-from nova_assets.sql.pruning.select_output import SelectOutput
-from nova_assets.sql.pruning.select_source import PossibleValues, SelectSource
-from nova_assets.sql.pruning.subquery_contexts import SubqueryContexts, is_recursive_cte
+from nova_assets.sql.pruning.select_source import IndexedRows, PossibleValues, SelectSource
 
 VisitScope: TypeAlias = Callable[[Scope, VisitContext], dict[str, PossibleValues]]
 """Visits a subquery and returns the possible values of its output columns."""
@@ -56,8 +56,8 @@ class SelectPruner:
         self.tester = ConditionTester(self.inputs)
         self.null_rejecting = self._find_null_rejecting()
         self.conditions = self._select_conditions(self.null_rejecting)
-        self.output = SelectOutput(self.inputs, node, self._find_nullable_sources())
-        self.contexts = SubqueryContexts(self.inputs, self.output, self.tester, self.conditions)
+        self.nullable_sources = self._find_nullable_sources()
+        self.has_grouping_sets = has_grouping_sets(node)
         self.scopes_by_target_source = {
             name: context.scopes for name, source in self.sources.items() if self.inputs.contains_target_scan(source)
         }
@@ -78,14 +78,14 @@ class SelectPruner:
         self._empty_sources_without_effect()
         if self.context.records_reads:
             self._record_reads()
-        return self.output.values_of_output_columns() if self.context.returns_values else {}
+        return self._values_of_output_columns() if self.context.returns_values else {}
 
     def _find_output_of_subqueries(self) -> None:
         for source in self.sources.values():
             inner = source.subquery_scope
             if inner is not None:
-                output_values = self.visit_inner(inner, self.contexts.to_find_output(source, inner))
-                self.inputs.set_output_values(source, {} if is_recursive_cte(inner) else output_values)
+                output_values = self.visit_inner(inner, self._context_to_find_output(source, inner))
+                self.inputs.set_output_values(source, {} if _is_recursive_cte(inner) else output_values)
 
     # conditions
 
@@ -139,7 +139,7 @@ class SelectPruner:
         """
         query = node.args["query"].unnest()
         inner = next((s for s in self.scope.subquery_scopes if s.expression is query), None)
-        context = self.contexts.within_expression(records_reads=False)
+        context = self._context_within_expression(records_reads=False)
         output_values = {} if inner is None else self.visit_inner(inner, context)
         if len(output_values) != 1:
             return None
@@ -158,7 +158,7 @@ class SelectPruner:
 
     def _remaining_counts(self) -> list[int]:
         """How much is left of each source and of the scopes. Pruning ends when a round leaves the counts unchanged."""
-        rows = [len(s.remaining_rows) + sum(map(len, s.output_values.values())) for s in self.sources.values()]
+        rows = [len(s.rows) + sum(len(v.values) for v in s.output_values.values()) for s in self.sources.values()]
         return [*rows, *map(len, self.scopes_by_target_source.values())]
 
     def _apply_condition(self, condition: Condition, evaluable: Evaluable) -> None:
@@ -172,18 +172,8 @@ class SelectPruner:
                     self.sources[name].remove_all_rows()
             return
         for name in sorted(condition.filtered_sources & keys_by_source.keys()):
-            source = self.sources[name]
-            if not self.tester.can_prune(condition, source):
-                continue
-            if source.all_rows is not None:
-                self._filter_rows(source, condition, evaluable)
-            elif len(keys_by_source[name]) == 1:
-                self.tester.filter_output_values(source, condition, evaluable)
-
-    def _filter_rows(self, source: SelectSource, condition: Condition, evaluable: Evaluable) -> None:
-        positions = self.tester.passing_positions(source, condition, evaluable)
-        if positions is not None:
-            source.keep_positions(positions)
+            if self.tester.can_prune(condition, self.sources[name]):
+                self.tester.filter_source(self.sources[name], condition, evaluable)
 
     def _filter_target_scopes(self, condition: Condition, evaluable: Evaluable) -> None:
         """Remove the scopes in which a condition drops all rows that stem from the target scan."""
@@ -192,8 +182,8 @@ class SelectPruner:
         for name in condition.filtered_sources & self.scopes_by_target_source.keys():
             if self.tester.can_prune(condition, self.sources[name]):
                 scopes = self.inputs.variables_in_scopes(self.scopes_by_target_source[name])
-                self._filter_rows(scopes, condition, evaluable)
-                self.scopes_by_target_source[name] = scopes.remaining_rows
+                self.tester.filter_source(scopes, condition, evaluable)
+                self.scopes_by_target_source[name] = scopes.rows
 
     def _empty_sources_without_effect(self) -> None:
         """Prune all rows of sources that are joined with an empty source."""
@@ -215,16 +205,119 @@ class SelectPruner:
             scopes = self.scopes_by_target_source.get(source.name, self.context.scopes)
             if source.scan is not None:
                 reads_everything = source.scan.mode == "whole"
-                self.pruning_run.record_read(
-                    source.scan.number, source.remaining_rows, scopes, reads_everything=reads_everything
-                )
+                self.pruning_run.record_read(source.scan.number, source.rows, scopes, reads_everything=reads_everything)
             elif source.subquery_scope is not None:
                 self._record_reads_of_subquery(source, source.subquery_scope, scopes)
         for inner in self.scope.subquery_scopes:
-            self.visit_inner(inner, self.contexts.within_expression(records_reads=True))
+            self.visit_inner(inner, self._context_within_expression(records_reads=True))
 
-    def _record_reads_of_subquery(self, source: SelectSource, inner: Scope, scopes: Mapping[int, Row]) -> None:
-        if source.has_no_effect and not is_recursive_cte(inner):
+    def _record_reads_of_subquery(self, source: SelectSource, inner: Scope, scopes: IndexedRows) -> None:
+        if source.has_no_effect and not _is_recursive_cte(inner):
             self.pruning_run.record_scans_without_partitions(inner)
         else:
-            self.visit_inner(inner, self.contexts.to_record_reads(source, inner, scopes))
+            self.visit_inner(inner, self._context_to_record_reads(source, inner, scopes))
+
+    # output values
+
+    def _values_of_output_columns(self) -> dict[str, PossibleValues]:
+        """Possible values of the output columns for which they can be determined."""
+        if self.has_grouping_sets:
+            return {}
+        values_by_column = {c.alias_or_name: self._values_of_expression(c.unalias()) for c in self.node.selects}
+        return {column: values for column, values in values_by_column.items() if values is not None}
+
+    def _values_of_expression(self, node: exp.Expr) -> PossibleValues | None:
+        evaluable = self.inputs.compile_expression(node)
+        if evaluable.type is None or evaluable.depends_on_data:
+            return None
+        parts = []
+        for source_name, keys in evaluable.keys_by_source.items():
+            part = self.inputs.value_combinations(source_name, keys)
+            if part is None:
+                return None
+            parts.append([*part, dict.fromkeys(keys)] if source_name in self.nullable_sources else part)
+        combinations = combine_parts(parts)
+        if combinations is None:
+            return None
+        values = frozenset(map(evaluable.value, combinations))
+        return None if UNKNOWN in values else PossibleValues(evaluable.type, values)
+
+    def _values_of_column(self, source_name: str, column: str) -> PossibleValues | None:
+        """Possible values after the joins of a column of a source, or of the surrounding query. None if they cannot be
+        determined.
+        """
+        source = self.sources.get(source_name)
+        if source is None or column not in source.known_columns:
+            return self.context.outer_values.get((source_name, column))
+        values = source.possible_values(column)
+        may_be_null = source_name in self.nullable_sources or self.has_grouping_sets
+        return PossibleValues(values.type, values.values | {None}) if values is not None and may_be_null else values
+
+    # contexts of subqueries
+
+    def _context_to_find_output(self, source: SelectSource, inner: Scope) -> VisitContext:
+        """The context that determines the output values of a subquery in FROM. It passes the conditions that use the
+        subquery alone, because the rows of the other sources are not pruned yet.
+        """
+        conditions = [c for c, values_of_others in self._conditions_on_output(source, inner) if not values_of_others]
+        return VisitContext(False, self.context.scopes, conditions, source.name, self._outer_values_of(inner))
+
+    def _context_to_record_reads(self, source: SelectSource, inner: Scope, scopes: IndexedRows) -> VisitContext:
+        """The context that records what a subquery in FROM reads, with all conditions on its output.
+
+        Args:
+            scopes: the scopes in which rows of the subquery can reach the result.
+        """
+        outer_values = self._outer_values_of(inner)
+        conditions: list[exp.Expr] = []
+        for condition, values_of_others in self._conditions_on_output(source, inner):
+            conditions.append(condition)
+            outer_values |= values_of_others
+        return VisitContext(True, scopes, conditions, source.name, outer_values, returns_values=False)
+
+    def _context_within_expression(self, *, records_reads: bool) -> VisitContext:
+        """The context of a subquery in an expression, which can refer to all columns of the SELECT."""
+        keys = [(source.name, column) for source in self.sources.values() for column in source.known_columns]
+        visible = {key: values for key in keys if (values := self._values_of_column(*key)) is not None}
+        outer_values = {**self.context.outer_values, **visible}
+        return VisitContext(
+            records_reads, self.context.scopes, outer_values=outer_values, returns_values=not records_reads
+        )
+
+    def _outer_values_of(self, inner: Scope) -> dict[Key, PossibleValues]:
+        """The values of the surrounding query that a subquery can refer to. A CTE can refer to none."""
+        return {} if inner.is_cte else dict(self.context.outer_values)
+
+    def _conditions_on_output(
+        self, source: SelectSource, inner: Scope
+    ) -> Iterator[tuple[exp.Expr, dict[Key, PossibleValues]]]:
+        """The conditions that a subquery in FROM may apply to its own output, each with the possible values of the
+        columns of other sources. None if the output depends on all rows of the subquery.
+        """
+        if _is_recursive_cte(inner) or keeps_only_some_rows(inner.expression) or source.is_sampled:
+            return
+        for condition in self.conditions:
+            if source.name in condition.filtered_sources:
+                node, values_of_others = self._rename_other_sources(condition.node, source.name)
+                if node is not None and self.tester.can_prune(condition, source):
+                    yield node, values_of_others
+
+    def _rename_other_sources(
+        self, condition: exp.Expr, source_name: str
+    ) -> tuple[exp.Expr | None, dict[Key, PossibleValues]]:
+        """A condition as an outer condition for one source: columns of other sources get names that are unique
+        inside the subquery, and their possible values are returned. None if the condition does not refer to the
+        source.
+        """
+        scope_id = id(self.scope)
+        renamed, original_by_alias = self.memo.memoize(
+            ("other sources renamed", id(condition), source_name, scope_id),
+            lambda: rename_other_sources(condition, source_name, f"@{scope_id}"),
+        )
+        values_by_alias = {alias: self._values_of_column(*original) for alias, original in original_by_alias.items()}
+        return renamed, {alias: values for alias, values in values_by_alias.items() if values is not None}
+
+
+def _is_recursive_cte(scope: Scope) -> bool:
+    with_clause = scope.expression.find_ancestor(exp.With)
+    return with_clause is not None and bool(with_clause.args.get("recursive"))

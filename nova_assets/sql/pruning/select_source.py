@@ -2,24 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from itertools import product
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from sqlglot.optimizer.scope import Scope
 
-from nova_assets.model.schema import DataType
+from nova_assets.model.partition_rule import FewRows
+from nova_assets.model.schema import DataType, Schema
 from nova_assets.sql.evaluation.operand import Key, Value
-from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row
 from nova_assets.sql.query.scans import Scan
 
-Partition: TypeAlias = Row
-"""Values of a partition's columns, by lower-case column name."""
+Row: TypeAlias = Mapping[str, Value]
+"""Values of a partition's columns by lower-case name, or values of a scope's variables by name."""
+
+ValueTuple: TypeAlias = tuple[Value, ...]
 
 MAX_COMBINATIONS = 200_000
 """Most combinations of values to evaluate. A condition with more combinations prunes nothing."""
+
+T = TypeVar("T")
+
+
+class Memo:
+    """Results that are computed on first use."""
+
+    def __init__(self) -> None:
+        self._results: dict[Hashable, Any] = {}
+
+    def memoize(self, memo_key: Hashable, compute: Callable[[], T]) -> T:
+        """The memoized result for a key, computed on first use."""
+        if memo_key not in self._results:
+            self._results.setdefault(memo_key, compute())  # threads share the first result stored
+        result: T = self._results[memo_key]
+        return result
+
+
+class IndexedRows(Memo):
+    """Immutable rows of partition values or scope variables, with memoized indexes for repeated lookups.
+
+    Args:
+        rows: rows that all have the same columns, in order or by position.
+    """
+
+    def __init__(self, rows: Sequence[Row] | Mapping[int, Row] = ()) -> None:
+        super().__init__()
+        self.by_position: Mapping[int, Row] = rows if isinstance(rows, Mapping) else dict(enumerate(rows))
+        self.columns: frozenset[str] = frozenset(next(iter(self.by_position.values()), ()))
+
+    def __len__(self) -> int:
+        return len(self.by_position)
+
+    def at(self, positions: Collection[int]) -> IndexedRows:
+        """The rows at some positions, which they keep."""
+        rows = {n: self.by_position[n] for n in positions}
+        return self if len(rows) == len(self) else IndexedRows(rows)
+
+    def positions_by_values(self, columns: Sequence[str]) -> Mapping[ValueTuple, list[int]]:
+        """Values of some columns -> positions of the rows with these values."""
+
+        def compute() -> dict[ValueTuple, list[int]]:
+            positions: dict[ValueTuple, list[int]] = {}
+            for n, row in self.by_position.items():
+                positions.setdefault(tuple(row[c] for c in columns), []).append(n)
+            return positions
+
+        return self.memoize(("positions", *columns), compute)
+
+    def distinct_combinations(self, keys: Sequence[Key]) -> list[dict[Key, Value]]:
+        """Distinct combinations of the values of some columns."""
+        columns = [column for _, column in keys]
+        return self.memoize(
+            ("combinations", *keys),
+            lambda: [dict(zip(keys, v, strict=True)) for v in self.positions_by_values(columns)],
+        )
+
+    def distinct_values(self, column: str) -> frozenset[Value]:
+        """Distinct values of a column."""
+        return self.memoize(("values", column), lambda: frozenset(row[column] for row in self.by_position.values()))
+
+
+Rows: TypeAlias = IndexedRows | Sequence[Row]
+
+
+def as_indexed_rows(rows: Rows) -> IndexedRows:
+    """The rows as ``IndexedRows``. An ``IndexedRows`` is returned as it is."""
+    return rows if isinstance(rows, IndexedRows) else IndexedRows(rows)
+
+
+def index_data_rows(rows: FewRows, schema: Schema) -> IndexedRows:
+    """The rows of a dataset, with those columns whose values are compared as Spark compares them."""
+    names = {name.lower(): name for name in (rows[0] if rows else ())}
+    columns = {f.name.lower(): f.type.name for f in schema.fields if f.name.lower() in names}
+    known = [c for c, type_ in columns.items() if all(_is_value_of(type_, row[names[c]]) for row in rows)]
+    return IndexedRows([{column: _in_utc(row[names[column]]) for column in known} for row in rows])
+
+
+def _is_value_of(type_: str, value: Value) -> bool:
+    """Whether a Python value is a value of a Spark type, for types that are compared as Spark compares them."""
+    python_type = _PYTHON_TYPES.get(type_)
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return False
+    return python_type is not None and (value is None or type(value) is python_type)
+
+
+_PYTHON_TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
+    "string": str,
+    "boolean": bool,
+    "date": date,
+    "timestamp": datetime,
+}
+
+
+def _in_utc(value: Value) -> Value:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +133,6 @@ class PossibleValues:
     type: DataType
     values: frozenset[Value]
 
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __iter__(self) -> Iterator[Value]:
-        return iter(self.values)
-
-    def with_null(self) -> PossibleValues:
-        return PossibleValues(self.type, self.values | {None})
-
-    def without_values(self) -> PossibleValues:
-        return PossibleValues(self.type, frozenset())
-
-    def matching(self, test: Callable[[Value], bool]) -> PossibleValues:
-        """The values that pass a test."""
-        return PossibleValues(self.type, frozenset(v for v in self.values if test(v)))
-
 
 @dataclass
 class SelectSource:
@@ -61,7 +145,7 @@ class SelectSource:
         subquery_scope: for a subquery, its scope.
         is_sampled: whether TABLESAMPLE reads only a sample of the rows, so that all partitions are required.
         all_rows: for a dataset, all partitions that it should have. For variables, all scopes.
-        remaining_rows: the rows of ``all_rows`` that are not pruned, by position.
+        rows: the rows of ``all_rows`` that are not pruned.
         output_values: for a subquery, the possible values of its columns.
         has_no_effect: whether none of the rows reaches the result, so that nothing has to be read.
     """
@@ -72,7 +156,7 @@ class SelectSource:
     subquery_scope: Scope | None = None
     is_sampled: bool = False
     all_rows: IndexedRows | None = None
-    remaining_rows: Mapping[int, Row] = field(default_factory=dict)
+    rows: IndexedRows = field(default_factory=IndexedRows)
     output_values: dict[str, PossibleValues] = field(default_factory=dict)
     has_no_effect: bool = False
 
@@ -82,26 +166,18 @@ class SelectSource:
         if self.is_sampled:
             return False
         if self.all_rows is not None:
-            return len(self.all_rows) > 0 and not self.remaining_rows
-        return any(not values.values for values in self.output_values.values())
-
-    @property
-    def unfiltered_rows(self) -> IndexedRows | None:
-        """``all_rows``, if nothing is pruned yet."""
-        return self.all_rows if self.all_rows is not None and self.remaining_rows is self.all_rows.rows else None
+            return len(self.all_rows) > 0 and not self.rows
+        return any(not column.values for column in self.output_values.values())
 
     @property
     def known_columns(self) -> frozenset[str]:
         """The columns whose values can be determined."""
-        if self.all_rows is None:
-            return frozenset(self.output_values)
-        return self.all_rows.columns if self.remaining_rows else frozenset()
+        return frozenset(self.output_values) if self.all_rows is None else self.rows.columns
 
     def type_of_column(self, column: str) -> DataType | None:
         """Spark type of a column whose values can be determined. None for other columns."""
         if self.all_rows is None:
-            among = self.output_values.get(column)
-            return None if among is None else among.type
+            return self.output_values[column].type if column in self.output_values else None
         return self.column_types.get(column) if column in self.all_rows.columns else None
 
     def possible_values(self, column: str) -> PossibleValues | None:
@@ -109,48 +185,19 @@ class SelectSource:
         if self.all_rows is None:
             return self.output_values.get(column)
         type_ = self.column_types.get(column)
-        if type_ is None:
-            return None
-        if self.unfiltered_rows is not None:
-            return PossibleValues(type_, self.unfiltered_rows.distinct_values(column))
-        return PossibleValues(type_, frozenset(row[column] for row in self.remaining_rows.values()))
+        return None if type_ is None else PossibleValues(type_, self.rows.distinct_values(column))
 
     def remove_all_rows(self) -> None:
         """Prune all rows, unless the source is sampled."""
-        if self.is_sampled:
-            return
-        self.remaining_rows = {}
-        self.output_values = {column: values.without_values() for column, values in self.output_values.items()}
-
-    def keep_positions(self, positions: Sequence[int]) -> None:
-        """Prune all rows except those at some positions."""
-        if len(positions) < len(self.remaining_rows):
-            self.remaining_rows = {n: self.remaining_rows[n] for n in positions}
+        if not self.is_sampled:
+            self.rows = IndexedRows()
+            self.output_values = {c: PossibleValues(v.type, frozenset()) for c, v in self.output_values.items()}
 
     def distinct_combinations(self, keys: Sequence[Key]) -> list[dict[Key, Value]] | None:
         """Distinct combinations of the values of some columns. None if there are too many."""
-        if self.unfiltered_rows is not None:
-            return self.unfiltered_rows.distinct_combinations(keys)
         if self.all_rows is not None:
-            distinct = {tuple(row[k[1]] for k in keys) for row in self.remaining_rows.values()}
-            return [dict(zip(keys, values, strict=True)) for values in distinct]
-        return combine_values(
-            [(k, self.output_values[k[1]].values if k[1] in self.output_values else frozenset()) for k in keys]
-        )
-
-    def positions_by_values(self, columns: Sequence[str]) -> Mapping[tuple[Value, ...], Sequence[int]]:
-        """Values of some columns -> positions of the rows with these values."""
-        if self.unfiltered_rows is not None:
-            return self.unfiltered_rows.positions_by_values(columns)
-        positions: dict[tuple[Value, ...], list[int]] = {}
-        for n, row in self.remaining_rows.items():
-            positions.setdefault(tuple(row[c] for c in columns), []).append(n)
-        return positions
-
-
-def combine_values(values_by_key: Sequence[tuple[Key, frozenset[Value]]]) -> list[dict[Key, Value]] | None:
-    """All combinations of the columns' possible values. None if there are too many."""
-    if prod(len(values) for _, values in values_by_key) > MAX_COMBINATIONS:
-        return None
-    keys = [key for key, _ in values_by_key]
-    return [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in values_by_key))]
+            return self.rows.distinct_combinations(keys)
+        values_by_key = [self.output_values[c].values if c in self.output_values else () for _, c in keys]
+        if prod(map(len, values_by_key)) > MAX_COMBINATIONS:
+            return None
+        return [dict(zip(keys, values, strict=True)) for values in product(*values_by_key)]
