@@ -12,11 +12,9 @@ from sqlglot import exp
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.casting import (
-    BIGINT,
     BOOLEAN,
     DATE,
     DOUBLE,
-    INT,
     INTEGRAL_RANGES,
     STRING,
     TIMESTAMP,
@@ -41,10 +39,13 @@ from nova_assets.sql.evaluation.rule_registry import (
     register_function_syntax,
     syntax_rule,
 )
+from nova_assets.sql.types.node_types import literal_type
 from nova_assets.sql.types.type_nodes import data_type_of_node
 from nova_assets.sql.types.widening import MAX_DIGITS, VOID
 
 # literals and casts
+
+_NUMBER_LITERAL = re.compile(r"[0-9]+|[0-9]*\.[0-9]*|[0-9]*\.?[0-9]*[eE][+-]?[0-9]{1,2}")
 
 
 @syntax_rule(exp.Literal, allowed_arguments="this is_string")
@@ -52,28 +53,14 @@ def _literal(context: RuleContext) -> Operand:
     text = str(context.node.name)
     if context.node.is_string:
         return _constant(STRING, text)
-    if re.fullmatch(r"[0-9]+", text):
-        return _integer_literal(context, int(text))
-    if re.fullmatch(r"[0-9]*\.[0-9]*", text) and len(text) <= MAX_DIGITS:
-        value = Decimal(text)
-        scale = max(0, -int(value.as_tuple().exponent))
-        return _constant(DataType("decimal", (max(len(value.as_tuple().digits), scale), scale)), value)
-    if re.fullmatch(r"[0-9]*\.?[0-9]*[eE][+-]?[0-9]{1,2}", text):
-        return _constant(DOUBLE, float(text))
-    raise context.not_understood()
+    if not _NUMBER_LITERAL.fullmatch(text) or len(text) > MAX_DIGITS:
+        raise context.not_understood()
+    type_ = literal_type(context.node)
+    return _constant(type_, {"decimal": Decimal, "double": float}.get(type_.name, int)(text))
 
 
 def _constant(type_: DataType, value: Value) -> Operand:
     return Operand(type_, lambda values: value)
-
-
-def _integer_literal(context: RuleContext, value: int) -> Operand:
-    for type_ in (INT, BIGINT):
-        if value <= INTEGRAL_RANGES[type_.name][1]:
-            return _constant(type_, value)
-    if len(str(value)) > MAX_DIGITS:
-        raise context.not_understood()
-    return _constant(DataType("decimal", (len(str(value)), 0)), Decimal(value))
 
 
 @syntax_rule(exp.Boolean, allowed_arguments="this")

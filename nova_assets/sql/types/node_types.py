@@ -78,7 +78,8 @@ def _annotate_call(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
 # syntax
 
 
-def _literal_type(node: exp.Literal) -> DataType:
+def literal_type(node: exp.Expr) -> DataType:
+    """Spark type of a literal text or number."""
     if node.is_string:
         return DataType("string")
     text = node.name
@@ -258,7 +259,7 @@ NODE_TYPE_RULES: dict[type[exp.Expr], dict[str, Any]] = {
     **{kind: _annotator_for_rule(_array_agg_type) for kind in (exp.ArrayAgg, exp.ArrayUniqueAgg)},
     **{kind: _annotator_for_rule(_ceil_floor_type) for kind in (exp.Ceil, exp.Floor)},
     **{kind: {"annotator": _annotate_call} for kind in (exp.Anonymous, exp.AnonymousAggFunc)},
-    exp.Literal: _annotator_for_rule(_literal_type),
+    exp.Literal: _annotator_for_rule(literal_type),
     exp.Add: _annotator_for_rule(_arithmetic_rule("+")),
     exp.Sub: _annotator_for_rule(_arithmetic_rule("-")),
     exp.Mul: _annotator_for_rule(_arithmetic_rule("*")),
