@@ -7,10 +7,9 @@ fits, the result is None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import product
 from typing import TypeAlias
 
@@ -132,25 +131,20 @@ def infer_column_relations(
     existing = set(upstream_partitions)
     for (_, columns), read in zip(each, partitions_read_by_task.values(), strict=True):
         combined = (
-            "/".join(f"{d.column}={v}" for d, v in zip(upstream, vs, strict=True))
-            for vs in _value_combinations(upstream, columns)
+            "/".join(f"{d.column}={v}" for d, v in zip(upstream, values, strict=True))
+            for values in product(*(columns[d.column] for d in upstream))
         )
-        if {name for name in combined if name in existing} != set(read):
+        if existing.intersection(combined) != set(read):
             return None
     relation_by_column = {}
     for d in upstream:
         pairs = [(task, columns[d.column]) for task, columns in each]
-        column_relation = _infer_relation(d, downstream, all_values_by_column[d.column], pairs)
+        possible = _possible_relations(d, downstream, all_values_by_column[d.column], pairs)
+        column_relation = next((relation for relation in possible if relation is not None), None)
         if column_relation is None:
             return None
         relation_by_column[d.column] = column_relation
     return relation_by_column
-
-
-def _value_combinations(
-    upstream: Sequence[Dimension], values_by_column: Mapping[str, Sequence[str]]
-) -> Iterable[tuple[str, ...]]:
-    return product(*(values_by_column[d.column] for d in upstream))
 
 
 def _distinct_values_by_column(
@@ -164,21 +158,18 @@ TaskReads: TypeAlias = Sequence[tuple[Values, tuple[str, ...]]]
 """For each task, its partition values and the values of one upstream column that it reads."""
 
 
-def _infer_relation(
+def _possible_relations(
     read_dimension: Dimension, task_dimensions: Sequence[Dimension], all_values: tuple[str, ...], task_reads: TaskReads
-) -> ColumnRelation | None:
+) -> Iterator[ColumnRelation | None]:
+    """Relations that fit the reads of all tasks, the simplest first. None for a relation that does not fit."""
     if len(all_values) > 1 and all(set(read) == set(all_values) for _, read in task_reads):
-        return AllValues()
-    candidates: list[Callable[[], ColumnRelation | None]] = [
-        partial(_calendar_or_same_value, read_dimension, d, all_values, task_reads) for d in task_dimensions
-    ]
-    for infer_candidate in candidates:
-        relation = infer_candidate()
-        if relation is not None:
-            return relation
+        yield AllValues()
+    for d in task_dimensions:
+        yield _calendar_or_same_value(read_dimension, d, all_values, task_reads)
     if len({frozenset(read) for _, read in task_reads}) == 1:
-        return FixedValues(task_reads[0][1])
-    return next(filter(None, (_infer_mapped_values(read_dimension, d, task_reads) for d in task_dimensions)), None)
+        yield FixedValues(task_reads[0][1])
+    for d in task_dimensions:
+        yield _infer_mapped_values(read_dimension, d, task_reads)
 
 
 def _calendar_or_same_value(
