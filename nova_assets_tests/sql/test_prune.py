@@ -314,6 +314,13 @@ def test_a_condition_is_understood_completely_or_prunes_nothing(condition: str, 
     assert reads(f"SELECT product FROM sales WHERE {condition}")[0] == read
 
 
+@pytest.mark.parametrize("source", ["sales", "(SELECT day, product FROM sales)"])
+def test_a_value_that_only_spark_decides_is_kept_beside_equal_ones(source: str) -> None:
+    partitions = {"sales": [{"day": day, "store": "Paris"} for day in ("2022-03-29", "2022-03-30", "soon", None)]}
+    asked = query(f"SELECT product FROM {source} s WHERE CAST(s.day AS DATE) = :d", d=date(2022, 3, 30))
+    assert required_partitions(asked, partitions, {"d": date(2022, 3, 30)}) == {0: (1, 2)}
+
+
 def test_columns_have_the_names_that_the_alias_gives() -> None:
     renamed = "FROM sales AS s(store, day, product, pieces, price, sold_at)"
     assert reads(f"SELECT s.product {renamed} WHERE s.store = '2022-03-31'") == [days(31, 31, *STORES)]
