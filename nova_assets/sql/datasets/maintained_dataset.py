@@ -50,13 +50,14 @@ def decide_refresh(
         return RefreshDecision()
     try:
         operators = _build_operators(graph, dataset, late, adds_floats=adds_floats)
+        if frozen is not None:
+            frozen.check_columns(dataset.schema.names)
+            frozen.check_operators(operators, {column: column for column in operators.columns})
+        _check_exact_key(dataset, operators)
     except SqlError as error:
         if refresh == "incremental" or frozen is not None:
             raise
         return RefreshDecision(reason=error.what, requested=refresh)
-    if frozen is not None:
-        frozen.check_columns(dataset.schema.names)
-        frozen.check_operators(operators, {column: column for column in operators.columns})
     return RefreshDecision(operators, requested=refresh)
 
 
@@ -173,14 +174,17 @@ def _build_operators(graph: Graph, dataset: Dataset, late: Late, *, adds_floats:
     except NotMaintainable as error:
         reason = f"{error.reason} has no rule by which changes pass through it"
         raise dataset.statement.text.error(reason, error.node, expected='refresh="auto" or refresh="full"') from None
-    if without_key := reason_without_exact_key(operators):
+    return operators
+
+
+def _check_exact_key(dataset: Dataset, operators: Operator) -> None:
+    if reason := reason_without_exact_key(operators):
         raise dataset.statement.text.error(
-            without_key,
+            reason,
             None,
             expected='refresh="auto" or refresh="full"',
             next="select the columns of GROUP BY, or add decimals instead of doubles",
         )
-    return operators
 
 
 def datasets_that_lose_rows(graph: Graph, names: Iterable[str]) -> list[str]:
