@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import singledispatch
 from typing import Any
 
 from sqlglot import exp
@@ -19,9 +20,16 @@ from nova_assets.sql.evaluation.evaluator import Evaluator
 from nova_assets.sql.evaluation.operand import Evaluable, Key, Value
 from nova_assets.sql.incremental import repeatability
 from nova_assets.sql.incremental.operator_sql import to_sql
-from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.operators import (
+    GroupedOperator,
+    Join,
+    LateralView,
+    Operator,
+    Projection,
+    Scan,
+    TwoInputs,
+)
 from nova_assets.sql.incremental.repeatability import function_names
-from nova_assets.sql.incremental.row_values import is_of_several_rows
 from nova_assets.sql.parse.dialect import parse_condition
 from nova_assets.sql.text import Span, SqlText
 from nova_assets.suggestions import did_you_mean
@@ -296,3 +304,46 @@ def _is_constant(node: exp.Expr) -> bool:
 
 def _date_literal(day: date) -> exp.Expr:
     return exp.Cast(this=exp.Literal.string(day.isoformat()), to=exp.DataType.build("date"))
+
+
+@singledispatch
+def is_of_several_rows(operator: Operator, column: str) -> bool:
+    """Whether the value of an output column depends on several rows of one dataset, such as an aggregate."""
+    return any(is_of_several_rows(i, column) for i in operator.inputs)  # the operator passes its rows on
+
+
+@is_of_several_rows.register
+def _(operator: Scan, column: str) -> bool:
+    return False
+
+
+@is_of_several_rows.register(Projection)
+@is_of_several_rows.register(GroupedOperator)
+def _(operator: Projection | GroupedOperator, column: str) -> bool:
+    expression = dict(operator.outputs)[column]
+    if expression.find(exp.AggFunc, exp.Window):
+        return True
+    return _is_computed_from_several_rows(operator.input, expression)
+
+
+@is_of_several_rows.register
+def _(operator: LateralView, column: str) -> bool:
+    if column in operator.input.columns:
+        return is_of_several_rows(operator.input, column)
+    return _is_computed_from_several_rows(operator.input, operator.view)
+
+
+@is_of_several_rows.register
+def _(operator: Join, column: str) -> bool:
+    return any(is_of_several_rows(side, column) for side in operator.inputs if column in side.columns)
+
+
+@is_of_several_rows.register
+def _(operator: TwoInputs, column: str) -> bool:
+    position = list(operator.columns).index(column)
+    return any(is_of_several_rows(side, list(side.columns)[position]) for side in operator.inputs)
+
+
+def _is_computed_from_several_rows(operator: Operator, expression: exp.Expr) -> bool:
+    columns = {c.name for c in expression.find_all(exp.Column)} & operator.columns.keys()
+    return any(is_of_several_rows(operator, column) for column in columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -12,7 +13,7 @@ from sqlglot import exp
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, MergeModel, Multiset
 from nova_assets.model.modes_view import View
-from nova_assets.model.schema import Field, Schema
+from nova_assets.model.schema import DELETED, Field, Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.incremental.accumulated_delta import (
     accumulated_rows,
@@ -23,7 +24,6 @@ from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
 from nova_assets.sql.incremental.computed_relation import ComputedRelation
 from nova_assets.sql.incremental.dataset_change import DatasetChange
-from nova_assets.sql.incremental.delta_rows import delta_rows
 from nova_assets.sql.incremental.delta_sql import RESULT, select_delta, select_delta_once, select_missing_rows
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.frozen_condition import FrozenCondition
@@ -305,3 +305,42 @@ def _changed_rows(view: View, merge: MergeModel, columns: Collection[str]) -> di
     if merge.has_deletions:
         return {"removed": lambda: view.rows("before", columns), "added": lambda: view.rows("after", columns)}
     return {"removed": lambda: view.old, "added": lambda: view.all}
+
+
+def delta_rows(merge: MergeModel, names: Mapping[str, str], change: pa.Table) -> pa.Table | None:
+    """The rows that ``delta_sql.select_delta`` selects; None if only Spark can tell.
+
+    Args:
+        merge: merge model of the channel.
+        names: column of the change -> name of the channel's column.
+        change: the change of the result, added up: each different row once, with its weight.
+    """
+    weights = change.column(WEIGHT).to_numpy()
+    rows = change.select(list(names)).rename_columns(list(names.values()))
+    everything = np.arange(len(weights))
+    if isinstance(merge, Multiset):
+        return _with_flag(rows, np.repeat(everything, np.abs(weights)), weights)
+    added = np.repeat(everything, np.maximum(weights, 0))
+    if merge.key:
+        removed = _indices_without_successor(rows, merge.key, weights)
+        return None if removed is None else _with_flag(rows, np.concatenate([added, removed]), weights)
+    return None if (weights < 0).any() else rows.take(pa.array(added))
+
+
+def _with_flag(rows: pa.Table, indices: np.ndarray, weights: np.ndarray) -> pa.Table:
+    """Some rows, with the flag that tells which of them are removed."""
+    return rows.take(pa.array(indices)).append_column(DELETED, pa.array(weights[indices] < 0))
+
+
+def _indices_without_successor(rows: pa.Table, key: Sequence[str], weights: np.ndarray) -> np.ndarray | None:
+    """Indices of removed rows whose key no added row has; None if the keys cannot be compared here."""
+    spelled = {name.lower(): name for name in rows.column_names}
+    columns = [spelled[k.lower()] for k in key]
+    keys = rows.select(columns).rename_columns([f"key_{n}" for n in range(len(columns))])
+    if not all(map(is_exact, keys.schema.types)):
+        return None
+    if any(column.null_count for column in keys.columns):
+        return None  # no key of a channel is null, and writing reports it
+    removed = keys.append_column("index", pa.array(np.arange(len(weights)))).filter(pa.array(weights < 0))
+    left = removed.join(keys.filter(pa.array(weights > 0)), keys.column_names, join_type="left anti")
+    return np.sort(left.column("index").to_numpy())
