@@ -9,6 +9,7 @@ Two outputs are compared with ``diff``. Descriptions are left out.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,7 +29,7 @@ WORDS = frozenset({"description", "title", "summary", "examples"})
 def main() -> None:
     """Print the lines, sorted within each part."""
     for part in (python_lines(), command_lines(cli, "nova"), http_lines(), yaml_lines(), setting_lines()):
-        print("\n".join(sorted(part)))
+        print(re.sub(r" at 0x[0-9a-f]+", "", "\n".join(sorted(part))))
 
 
 def python_lines() -> Iterator[str]:
