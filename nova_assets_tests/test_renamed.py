@@ -50,6 +50,11 @@ def test_commands(old: str, new: str) -> None:
     assert result.exit_code == 2 and f"nova {new}" in result.output
 
 
+def test_a_limit_that_a_reverse_proxy_has_taken_over() -> None:
+    result = CliRunner().invoke(cli, ["serve", "--max-connections-per-address", "5"])
+    assert result.exit_code == 2 and "reverse proxy" in result.output and "docs/guides/service.md" in result.output
+
+
 @pytest.mark.parametrize(("old", "new", "value"), [("collect_grace", "gc_grace", "5"), ("way", "strategy", "cells")])
 def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, value: str) -> None:
     with pytest.raises(nova.SettingsError, match=new):

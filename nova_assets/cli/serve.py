@@ -33,6 +33,16 @@ class _ViewStorageChoice(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
+def _point_to_proxy(ctx: click.Context, option: click.Parameter, value: object) -> None:
+    """Refuse an option of earlier versions that a reverse proxy has replaced."""
+    if value is not None:
+        raise click.UsageError(
+            f"nova serve has no option {option.opts[0]}: a reverse proxy limits the connections of one address "
+            "(nginx: limit_conn; see docs/guides/service.md, Behind a reverse proxy)",
+            ctx,
+        )
+
+
 @click.command(cls=NovaCommand)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8765, show_default=True, help="Port to listen on; 0 for any free port.")
@@ -55,12 +65,7 @@ class _ViewStorageChoice(click.Choice[str]):
 @click.option("--public-name", "public_names", multiple=True, metavar="NAME", help="Further host name of the service.")
 @click.option("--max-body", default=64, show_default=True, metavar="MIB", help="Maximum size of a request body.")
 @click.option("--max-requests", default=64, show_default=True, help="Maximum number of concurrent requests.")
-@click.option(
-    "--max-connections-per-address",
-    default=200,
-    show_default=True,
-    help="Maximum number of connections from one address.",
-)
+@click.option("--max-connections-per-address", hidden=True, expose_value=False, callback=_point_to_proxy)
 @click.option("--request-seconds", default=30.0, show_default=True, help="Time limit until a response begins.")
 @click.option(
     "--shutdown-grace",

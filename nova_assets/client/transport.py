@@ -200,6 +200,8 @@ def check_response(response: httpx.Response) -> httpx.Response:
         body = response.json()
     except ValueError:
         body = {"detail": f"the service answered with status {response.status_code}", "status": response.status_code}
+        if response.status_code in (502, 503, 504):  # of a reverse proxy, or of uvicorn beyond its limit of connections
+            body["code"] = ServiceUnavailable.code
     raise error_from_problem(body if isinstance(body, dict) else {"detail": str(body)})
 
 

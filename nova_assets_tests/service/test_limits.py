@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from nova_assets.client.failures import check_response, is_not_started
+from nova_assets.errors import ServiceUnavailable
 from nova_assets.service.http.request_limits import timeout_advice
 from nova_assets_tests import patient
 from nova_assets_tests.service.small_app import send_raw, serve_small_app
@@ -228,8 +230,10 @@ def test_connections_are_bounded() -> None:
         at = (urlsplit(url).hostname, urlsplit(url).port)
         held = [socket.create_connection(at) for _ in range(3)]  # type: ignore[arg-type]
         time.sleep(0.1)
-        with pytest.raises(httpx.TransportError):
-            patient.get(f"{url}/healthz")
+        refused = patient.get(f"{url}/v1/whoami")
+        assert refused.status_code == 503 and not is_not_started(refused)
+        with pytest.raises(ServiceUnavailable, match="status 503"):
+            check_response(refused)
         for connection in held:
             connection.close()
         _wait_until(lambda: patient.get(f"{url}/healthz").status_code == 200)

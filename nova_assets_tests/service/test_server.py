@@ -172,15 +172,13 @@ def test_a_second_interruption_does_not_wait(processes: list[ServerProcess]) -> 
     assert process.end(signal.SIGINT)[0] == 0
 
 
-def test_a_port_that_is_taken_is_named_with_who_holds_it() -> None:
+def test_a_port_that_is_taken() -> None:
     with serve_small_app() as (url, _):
         port = urlsplit(url).port
         with pytest.raises(PortTaken) as refused:
             Server(build_guarded_app(port=port)).listen()
         error = refused.value
         assert error.port == port and "--port 0" in str(error.next)
-        if sys.platform == "linux":
-            assert f"process {os.getpid()}" in str(error.found)
         assert patient.get(f"{url}/healthz").status_code == 200
 
 

@@ -27,9 +27,7 @@ class ServiceConfig:
         public_names: further host names of the service.
         max_body: size limit of a request body in bytes.
         max_requests: maximum number of concurrent requests. Further requests are told to retry.
-        max_connections: maximum number of open connections. Further connections are closed.
-        max_connections_per_address: maximum number of open connections from one address, so that a single client cannot
-            lock out the others. Configured proxies are exempt.
+        max_connections: number of open connections from which on requests get 503.
         max_url: size limit of path and query in bytes.
         max_headers: size limit of the request headers in bytes.
         request_seconds: time limit until the response begins, without the time to receive the body.
@@ -52,7 +50,6 @@ class ServiceConfig:
     max_body: int = 64 * _MIB
     max_requests: int = 64
     max_connections: int = 1000
-    max_connections_per_address: int = 200
     max_url: int = 8192
     max_headers: int = 32768
     request_seconds: float = 30.0
@@ -84,8 +81,7 @@ class ServiceConfig:
 
 
 _POSITIVE_FIELDS = (
-    *("max_body", "max_requests", "max_connections", "max_connections_per_address", "max_url", "max_headers"),
-    *("request_seconds", "header_seconds", "upload_idle_seconds", "upload_seconds"),
-    *("send_idle_seconds", "stream_seconds"),
+    *("max_body", "max_requests", "max_connections", "max_url", "max_headers", "request_seconds", "header_seconds"),
+    *("upload_idle_seconds", "upload_seconds", "send_idle_seconds", "stream_seconds"),
 )
 _NON_NEGATIVE_FIELDS = ("shutdown_grace",)

@@ -12,6 +12,7 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from nova_assets.masking import get_logger
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import Receive, Scope, Send
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.connection_limits import build_limited_protocol
+from nova_assets.service.http.connection_limits import LimitedProtocol
 from nova_assets.service.http.listening_socket import bind_listening_socket, local_service_url
 from nova_assets.service.http.middleware import GuardedApp
 
@@ -163,7 +164,7 @@ class _UvicornServer(uvicorn.Server):
         self.failure: BaseException | None = None
         config = guarded_app.config
         tls: dict[str, Any] = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
-        protocol: Any = build_limited_protocol(config, guarded_app.exposure)
+        protocol: Any = partial(LimitedProtocol, config)
         super().__init__(
             uvicorn.Config(
                 self._asgi_app,
@@ -174,6 +175,7 @@ class _UvicornServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                limit_concurrency=config.max_connections,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=1,
                 callback_notify=self._beat,
