@@ -76,12 +76,13 @@ def _point_to_proxy(ctx: click.Context, option: click.Parameter, value: object) 
 )
 @click.option(
     "--instances",
-    type=int,
+    type=click.IntRange(min=1),
     metavar="N",
     help="Keep N server processes alive behind the address.  [default: one process, without a watchdog]",
 )
 @click.option(
     "--instance-timeout",
+    type=click.IntRange(min=2),
     default=15,
     show_default=True,
     metavar="SECONDS",
@@ -148,25 +149,18 @@ def _serve_with_watchdog(
 ) -> str:
     if not is_default_catalog(settings):
         check_catalog_exists(settings)  # before a folder is created
-    with _folder_of_instances(settings) as folder:
-        return _serve_instances(deployment, settings, config, instances, instance_timeout, folder)
+    with _shared_metrics_folder(settings):
+        return _serve_instances(deployment, settings, config, instances, instance_timeout)
 
 
 def _serve_instances(
-    deployment: Deployment,
-    settings: Settings,
-    config: ServiceConfig,
-    instances: int,
-    instance_timeout: int,
-    heartbeat_folder: Path,
+    deployment: Deployment, settings: Settings, config: ServiceConfig, instances: int, instance_timeout: int
 ) -> str:
     with _require_service_extra():
         from nova_assets.service import assembly
         from nova_assets.service.http.listening_socket import local_service_url
         from nova_assets.service.http.server import open_listening_socket
-        from nova_assets.service.watchdog.instance_folder import claim_instance_folder
-        from nova_assets.service.watchdog.watchdog import WatchdogConfig, run_instances
-    watchdog_config = WatchdogConfig(instances, instance_timeout, config.shutdown_grace, heartbeat_folder)
+        from nova_assets.service.watchdog import claim_instance_folder, run_instances
     # Errors of the deployment end the command here. Connections must not be shared with the instances.
     with deployment.open() as store:
         exposure = assembly.check_exposure(store.catalog, config)
@@ -178,7 +172,13 @@ def _serve_instances(
         return _open_server(deployment, settings, config, shared_socket, folder, creation="never")
 
     _announce(url, config)
-    run_instances(listening_socket, open_server, watchdog_config)
+    run_instances(
+        listening_socket,
+        open_server,
+        instances=instances,
+        instance_timeout=instance_timeout,
+        shutdown_grace=config.shutdown_grace,
+    )
     return url
 
 
@@ -212,22 +212,21 @@ def _service_folder(settings: Settings) -> Path:
 
 
 @contextlib.contextmanager
-def _folder_of_instances(settings: Settings) -> Iterator[Path]:
-    """Folder that all instances of this command share, deleted at the end. Lets prometheus_client share the metrics of
-    all instances there: it reads the variable when it is first imported.
+def _shared_metrics_folder(settings: Settings) -> Iterator[None]:
+    """Let prometheus_client share the metrics of all instances in a folder, deleted at the end. It reads the variable
+    when it is first imported.
     """
     with _require_service_extra():
         from nova_assets.service.own_folder import OwnFolder
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):  # another folder was chosen
+        yield
+        return
     folder = OwnFolder(_service_folder(settings), "nova-instances-")
-    path = folder.ensure()
-    sets_variable = not os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-    if sets_variable:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(path)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder.ensure())
     try:
-        yield path
+        yield
     finally:
-        if sets_variable:
-            del os.environ["PROMETHEUS_MULTIPROC_DIR"]
+        del os.environ["PROMETHEUS_MULTIPROC_DIR"]
         folder.close()
 
 

@@ -61,6 +61,12 @@ def test_a_port_that_is_taken_is_said(nova: Nova) -> None:
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("options", [("--views", "paper"), ("--port", "high"), ("--auth", "maybe")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(("--views", "paper"), ("--port", "high"), ("--auth", "maybe")),
+        *(("--instances", "0"), ("--instances", "-1"), ("--instance-timeout", "1")),
+    ],
+)
 def test_wrong_use(nova: Nova, options: tuple[str, str]) -> None:
     assert nova("serve", *options).code == 2

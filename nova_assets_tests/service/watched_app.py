@@ -17,7 +17,7 @@ import httpx
 from nova_assets.errors import CatalogUnavailable
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.server import Server, open_listening_socket
-from nova_assets.service.watchdog.watchdog import WatchdogConfig, run_instances
+from nova_assets.service.watchdog import run_instances
 from nova_assets_tests import patient
 from nova_assets_tests.conftest import ROOT
 from nova_assets_tests.service.small_app import build_guarded_app
@@ -113,7 +113,7 @@ def main() -> None:
             raise CatalogUnavailable("the catalog does not answer")
         yield Server(build_guarded_app(shutdown_grace=GRACE, request_seconds=60), shared_socket)
 
-    run_instances(listening_socket, open_server, WatchdogConfig(INSTANCES, TIMEOUT, GRACE))
+    run_instances(listening_socket, open_server, instances=INSTANCES, instance_timeout=TIMEOUT, shutdown_grace=GRACE)
 
 
 if __name__ == "__main__":

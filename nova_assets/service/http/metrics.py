@@ -3,15 +3,17 @@
 Metrics and access log contain no tokens and no query strings, because keys of rows may be personal data.
 
 If several instances serve behind one address (``nova serve --instances``), ``/metrics`` of any instance adds up the
-metrics of all. The instances share them by files (``shared_metrics``).
+metrics of all. The instances share them by the files of prometheus_client.
 
 prometheus_client counts. The middleware is hand-written for its labels: routes and reasons (decision 0044).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -23,7 +25,7 @@ from starlette.responses import Response
 from nova_assets.service.http.access_log import log_request
 from nova_assets.service.http.asgi import App, Receive, Scope, Send
 from nova_assets.service.http.observed_request import ObservedRequest
-from nova_assets.service.http.shared_metrics import shared_files
+from nova_assets.service.own_folder import OwnFolder
 
 NO_ROUTE = "(none)"
 """Route label of requests that match no route, or that were refused before routing."""
@@ -36,11 +38,12 @@ class ServiceMetrics:
     """Metrics of one service, in a registry of its own. With several instances, all their metrics are read together."""
 
     def __init__(self) -> None:
-        if shared_files is not None:
-            shared_files.ensure()
+        shared_folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")  # prometheus_client has read it when it was imported
+        self._shared_folder = OwnFolder.share(Path(shared_folder)) if shared_folder else None
+        self._shared_files: set[Path] = set()
+        if self._shared_folder is not None:
+            self._shared_folder.ensure()
         self.registry = CollectorRegistry()
-        self._in_flight_count = 0
-        self._has_counted_request = False
         route_labels, registry = ("route", "method"), self.registry
         self.requests = Counter(
             "nova_service_requests", "Answered requests.", (*route_labels, "status"), registry=registry
@@ -64,7 +67,6 @@ class ServiceMetrics:
         self.refusals = Counter("nova_service_refusals", "Refused requests.", ("reason",), registry=registry)
         self._updates: list[Callable[[], None]] = []
         self._frequent_updates: list[Callable[[], None]] = []
-        self._ensure_shared_files()
 
     def before_each_read(self, update: Callable[[], None]) -> None:
         """Call a function before the metrics are read from this instance."""
@@ -77,51 +79,34 @@ class ServiceMetrics:
         self._frequent_updates.append(update)
 
     def update_for_other_instances(self) -> None:
-        """Update what other instances may read. Begin new shared files if files were deleted from outside."""
-        with self._restoring_deleted_files():
-            self._ensure_shared_files()
-            for update in self._frequent_updates:
-                update()
+        """Update what other instances may read."""
+        for update in self._frequent_updates:
+            update()
 
-    def _ensure_shared_files(self) -> bool:
-        """Whether the metrics are shared, and their folder can be used."""
-        if shared_files is None or not shared_files.ensure():
+    def has_lost_shared_files(self) -> bool:
+        """Whether files of this process were deleted from outside. prometheus_client never opens them again."""
+        if self._shared_folder is None:
             return False
-        self.in_flight.set(self._in_flight_count)  # opens new files, which begin at zero
-        shared_files.remember_files()
-        return True
-
-    @contextmanager
-    def _restoring_deleted_files(self) -> Iterator[None]:
-        """Tolerate that shared files are deleted while a metric is counted: a count is lost, but no request fails."""
-        try:
-            yield
-        except OSError:
-            if shared_files is None:
-                raise
-            shared_files.ensure()
+        existing = set(self._shared_folder.ensure().glob(f"*_{os.getpid()}.db"))
+        is_lost = not self._shared_files <= existing
+        self._shared_files |= existing
+        return is_lost
 
     def request_began(self) -> None:
         """Count a request in progress."""
-        self._in_flight_count += 1
-        with self._restoring_deleted_files():
-            self.in_flight.set(self._in_flight_count)
+        self.in_flight.inc()
 
     def request_ended(self, request: ObservedRequest, route: str, method: str) -> None:
         """Count an answered request."""
-        self._in_flight_count -= 1
+        self.in_flight.dec()
         route_labels = (route, method)
-        with self._restoring_deleted_files():
-            self.in_flight.set(self._in_flight_count)
+        with suppress(OSError):  # the shared files were deleted: a count is lost, but no request fails
             self.requests.labels(*route_labels, str(request.status)).inc()
             self.seconds.labels(*route_labels).observe(request.seconds)
             self.received_bytes.labels(*route_labels).inc(request.received_bytes)
             self.sent_bytes.labels(*route_labels).inc(request.sent_bytes)
             if "refused" in request.state:
                 self.refusals.labels(request.state["refused"]).inc()
-            if not self._has_counted_request and shared_files is not None:
-                self._has_counted_request = True
-                shared_files.remember_files()
 
     def register(self, collector: Collector) -> None:
         """Add a collector with further metrics."""
@@ -129,18 +114,13 @@ class ServiceMetrics:
 
     def prometheus_text(self) -> tuple[bytes, str]:
         """Metrics in Prometheus text format, and their content type."""
-        with self._restoring_deleted_files():
-            return self._updated_text(), CONTENT_TYPE_LATEST
-        return self._updated_text(), CONTENT_TYPE_LATEST  # of the files that the process has begun now
-
-    def _updated_text(self) -> bytes:
         registry = self.registry
-        if self._ensure_shared_files() and shared_files is not None:
+        if self._shared_folder is not None:
             registry = CollectorRegistry()
-            MultiProcessCollector(registry, str(shared_files.folder))  # type: ignore[no-untyped-call]
+            MultiProcessCollector(registry, str(self._shared_folder.ensure()))  # type: ignore[no-untyped-call]
         for update in (*self._updates, *self._frequent_updates):
             update()
-        return generate_latest(registry)
+        return generate_latest(registry), CONTENT_TYPE_LATEST
 
     async def metrics_response(self, request: Request) -> Response:
         """The metrics as an HTTP response, for a ``/metrics`` route."""

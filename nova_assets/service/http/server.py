@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import uvicorn
 
@@ -91,7 +91,7 @@ class Server:
                     extra={"at_work": self.guarded_app.active_requests.handler_count},
                 )
                 self.before_forced_exit()
-                _exit_process_now()
+                exit_process_now()
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[str]:
@@ -196,7 +196,6 @@ class _UvicornServer(uvicorn.Server):
     async def _beat(self) -> None:
         if self.heartbeat is not None:
             self.heartbeat()
-            self.guarded_app.metrics.update_for_other_instances()
 
     async def serve_until_stopped(self) -> None:
         """Serve until a stop is requested."""
@@ -272,9 +271,10 @@ def _reject_password_request() -> str:
     return ""
 
 
-def _exit_process_now() -> None:
+def exit_process_now(code: int = 0) -> NoReturn:
+    """End this process without its clean-up, which work in progress would delay, or which belongs to its parent."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    os._exit(0)
+    os._exit(code)
