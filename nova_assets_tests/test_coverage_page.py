@@ -141,7 +141,7 @@ def reason_for_a_part(config: pytest.Config) -> str | None:
 @cache
 def routes() -> frozenset[str]:
     """``METHOD /path`` of everything that the service describes, and of the description itself."""
-    from nova_assets.service.app import make_app
+    from nova_assets.service.assembly import make_app
 
     app = make_app(cast(Any, None))
     described = {f"{method.upper()} {path}" for path, item in app.openapi()["paths"].items() for method in item}

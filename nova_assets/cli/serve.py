@@ -158,8 +158,7 @@ def _serve_instances(
 ) -> str:
     with _require_service_extra():
         from nova_assets.service import assembly
-        from nova_assets.service.http.listening_socket import local_service_url
-        from nova_assets.service.http.server import open_listening_socket
+        from nova_assets.service.http.listening_socket import local_service_url, open_listening_socket
         from nova_assets.service.watchdog import claim_instance_folder, run_instances
     # Errors of the deployment end the command here. Connections must not be shared with the instances.
     with deployment.open() as store:

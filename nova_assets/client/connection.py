@@ -42,7 +42,7 @@ from nova_assets.model.timeline import Instant
 from nova_assets.operations.insert import InsertCheck
 from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.renamed import DeploymentHandle
-from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
+from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
 from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape

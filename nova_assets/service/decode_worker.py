@@ -1,4 +1,4 @@
-"""Worker process that decodes insert bodies for ``decoders``."""
+"""Worker process that decodes insert bodies for ``uploads``."""
 
 from __future__ import annotations
 

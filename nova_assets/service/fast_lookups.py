@@ -13,9 +13,8 @@ from urllib.parse import parse_qsl
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import TimelinePosition
 from nova_assets.nova_error import NovaError
-from nova_assets.service.http.asgi import App, Receive, Scope, Send, request_state, send_response
-from nova_assets.service.http.caller import Caller
-from nova_assets.service.http.media_types import JSON
+from nova_assets.service.http.asgi import JSON, App, Receive, Scope, Send, request_state, send_response
+from nova_assets.service.http.guard import Caller
 from nova_assets.service.service_state import ServiceState
 
 _PATH = re.compile(r"/v1/channels/([A-Za-z_][A-Za-z0-9_]{0,127})/files")

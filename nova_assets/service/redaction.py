@@ -9,7 +9,7 @@ from nova_assets import errors
 from nova_assets.model.block import Block
 from nova_assets.model.commit import Commit
 from nova_assets.nova_error import NovaError
-from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.guard import Caller
 from nova_assets.service.http.problems import problem_from_error
 from nova_assets.service.shapes.blocks import BlockShape, CommitShape
 

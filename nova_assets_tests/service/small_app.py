@@ -19,12 +19,11 @@ from fastapi.responses import StreamingResponse
 from nova_assets.errors import CatalogUnavailable, ChannelNotFound
 from nova_assets.model.token import Grants, Token, mint_token
 from nova_assets.service.http import problems
-from nova_assets.service.http.caller import Caller
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.exposure import resolve_exposure
+from nova_assets.service.http.guard import Caller
 from nova_assets.service.http.metrics import ServiceMetrics
-from nova_assets.service.http.middleware import GuardedApp
-from nova_assets.service.http.server import Server
+from nova_assets.service.http.server import GuardedApp, Server
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 

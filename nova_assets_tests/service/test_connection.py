@@ -19,8 +19,8 @@ import pytest
 import nova_assets as nova
 from nova_assets.model.token import mint_token
 from nova_assets.service import assembly, streaming
+from nova_assets.service.http.asgi import LINES
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.media_types import LINES
 from nova_assets.settings import load_settings
 from nova_assets_tests import patient
 

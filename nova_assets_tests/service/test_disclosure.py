@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nova_assets.service.http.media_types import ARROW
+from nova_assets.service.http.asgi import ARROW
 from nova_assets_tests import patient
 from nova_assets_tests.service.raw_requests import assert_no_server_paths, list_blocks
 from nova_assets_tests.service.served_deployment import (

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nova_assets.service.http.media_types import ARROW
+from nova_assets.service.http.asgi import ARROW
 from nova_assets_tests.service.served_deployment import ServedDeployment, encode_arrow_stream, sample_rows
 
 

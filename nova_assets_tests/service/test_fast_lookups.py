@@ -15,11 +15,11 @@ from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.file_views.storage import BoundedSnapshot, Storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.token import mint_token
-from nova_assets.service.app import make_app
+from nova_assets.service.assembly import make_app
 from nova_assets.service.fast_lookups import FastFileLookups
 from nova_assets.service.http.asgi import Receive, Scope, Send
-from nova_assets.service.http.caller import Caller
 from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.http.guard import Caller
 from nova_assets.service.service_state import ServiceState
 from nova_assets.settings import VIEW_STORAGES
 from nova_assets.store.store import Store

@@ -16,7 +16,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
+from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
 from nova_assets_tests.service.raw_requests import assert_no_server_paths, assert_problem, send_raw_request
 from nova_assets_tests.service.served_deployment import (
     CHANNELS,

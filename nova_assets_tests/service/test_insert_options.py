@@ -10,8 +10,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.service import assembly
+from nova_assets.service.http.asgi import LINES
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.media_types import LINES
 from nova_assets.settings import load_settings
 from nova_assets_tests import patient
 

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from nova_assets.service.http.media_types import ARROW
+from nova_assets.service.http.asgi import ARROW
 from nova_assets_tests.service.raw_requests import assert_no_server_paths, send_raw_request
 from nova_assets_tests.service.served_deployment import ServedDeployment, encode_arrow_stream, sample_rows
 from nova_assets_tests.service.small_app import send_raw

@@ -21,9 +21,9 @@ import schemathesis
 from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
 
-from nova_assets.service.app import make_app
+from nova_assets.service.assembly import make_app
+from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets_tests.effort import examples
 from nova_assets_tests.service.served_deployment import (
     CHANNELS,

@@ -26,8 +26,7 @@ from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.exposure import resolve_exposure
-from nova_assets.service.http.middleware import GuardedApp
-from nova_assets.service.http.server import Server
+from nova_assets.service.http.server import GuardedApp, Server
 from nova_assets_tests import patient
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.effort import long_except

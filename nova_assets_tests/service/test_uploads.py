@@ -24,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
+from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
 from nova_assets.service.uploads import UploadSpool
 from nova_assets_tests import patient
 from nova_assets_tests.effort import examples

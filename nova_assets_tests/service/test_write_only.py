@@ -14,7 +14,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from nova_assets.service.http.media_types import ARROW, LINES
+from nova_assets.service.http.asgi import ARROW, LINES
 from nova_assets_tests import patient
 from nova_assets_tests.service.served_deployment import (
     CHANNELS,

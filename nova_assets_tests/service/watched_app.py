@@ -16,7 +16,8 @@ import httpx
 
 from nova_assets.errors import CatalogUnavailable
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.server import Server, open_listening_socket
+from nova_assets.service.http.listening_socket import open_listening_socket
+from nova_assets.service.http.server import Server
 from nova_assets.service.watchdog import run_instances
 from nova_assets_tests import patient
 from nova_assets_tests.conftest import ROOT

@@ -1,4 +1,4 @@
-"""ASGI types, header access, and complete responses."""
+"""ASGI types, header access, complete responses, and media types of bodies."""
 
 from __future__ import annotations
 
@@ -43,3 +43,9 @@ async def send_response(
     sent += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
     await send({"type": "http.response.start", "status": status, "headers": sent})
     await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+LINES = "application/x-ndjson"

@@ -1,4 +1,5 @@
-"""Access control: no pages of other sites, no foreign host names, and a valid token if tokens are required.
+"""Access control: callers and their rights, no pages of other sites, no foreign host names, and a valid token if tokens
+are required.
 
 Hand-written, because the middleware of Starlette and uvicorn ignores what this service must refuse (decision 0044).
 """
@@ -8,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from nova_assets.errors import BadToken, NotAllowed, RequestRefused
-from nova_assets.model.token import Token, parse_token
+from nova_assets.model.token import Right, Token, parse_token
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import (
     HEALTH_PATHS,
@@ -25,9 +27,50 @@ from nova_assets.service.http.asgi import (
     request_state,
     single_header_value,
 )
-from nova_assets.service.http.caller import LOCAL_CALLER_NAME, Caller
 from nova_assets.service.http.exposure import Exposure, is_allowed_host, parse_address, parse_host_header
 from nova_assets.service.http.problems import send_problem
+
+LOCAL_CALLER_NAME = "local"
+"""Name of the caller of a service without tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The caller of a request.
+
+    Args:
+        name: name of the token, shown in logs.
+        token: None for a caller with all rights, on a service that only this machine can reach.
+    """
+
+    name: str
+    token: Token | None = None
+
+    def has_right(self, right: Right, channel: str) -> bool:
+        """Whether the caller has this right on a channel."""
+        return self.token is None or self.token.allows(right, channel)
+
+    def require_right(self, right: Right, channel: str) -> None:
+        """Check that the caller has this right on a channel.
+
+        Check before looking up the channel: a caller without read access must not learn whether the channel exists.
+
+        Raises:
+            NotAllowed: answered with 403.
+        """
+        if not self.has_right(right, channel):
+            raise NotAllowed(
+                f"the token {self.name!r} grants no right to {right} channel {channel!r}",
+                expected=f"a token that was created with --{right} {channel} or a matching pattern",
+                next="ask the operator of the service for a token",
+                right=right,
+                channel=channel,
+            )
+
+    def channels_with_right(self, right: Right, names: Iterable[str]) -> list[str]:
+        """The given channels on which the caller has this right, in order."""
+        return list(names) if self.token is None else self.token.allowed_channels(right, names)
+
 
 TokenLookup = Callable[[str], Token | None]
 """Function from a token id to the token, valid or not."""

@@ -1,21 +1,46 @@
-"""Listening socket of the service: binding, and the URL for clients of this machine."""
+"""Listening socket of the service: binding, its certificate, and the URL for clients of this machine."""
 
 from __future__ import annotations
 
 import errno
 import socket
+import ssl
+from pathlib import Path
 
-from nova_assets.errors import PortTaken, ServiceRefused
+from nova_assets.errors import PortTaken, ServiceRefused, SettingsError
+from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.exposure import parse_address
 
 
-def bind_listening_socket(host: str, port: int) -> socket.socket:
-    """Bind a listening socket.
+def open_listening_socket(config: ServiceConfig) -> socket.socket:
+    """Bind the configured port, if the certificate is usable.
 
     Raises:
-        PortTaken: another process listens on the port.
-        ServiceRefused: this machine has no such address, or this user may not use the port.
+        PortTaken, ServiceRefused: the port cannot be bound.
+        SettingsError: the certificate or its key is unusable.
     """
+    _check_tls(config)
+    return _bind(config.host, config.port)
+
+
+def _check_tls(config: ServiceConfig) -> None:
+    if not config.tls_cert:
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            config.tls_cert, config.tls_key, password=_reject_password_request
+        )
+    except (OSError, ssl.SSLError) as error:
+        missing_files = [str(p) for p in (config.tls_cert, config.tls_key) if p and not Path(p).is_file()]
+        load_error = f"{config.tls_cert}, {config.tls_key}: {error}"
+        raise SettingsError(
+            "the certificate and its key cannot be used",
+            found=f"no file {' nor '.join(missing_files)} in {Path.cwd()}" if missing_files else load_error,
+            expected="PEM files of a certificate and its key, without a password",
+        ) from error
+
+
+def _bind(host: str, port: int) -> socket.socket:
     name = host.strip().removeprefix("[").removesuffix("]")
     name = "127.0.0.1" if name.lower().rstrip(".") == "localhost" else name or "0.0.0.0"
     try:
@@ -56,3 +81,8 @@ def _bind_error(host: str, port: int, error: OSError) -> PortTaken | ServiceRefu
         expected="an address of this machine",
         next="leave out --host, or name an address that the command ip address lists",
     )
+
+
+def _reject_password_request() -> str:
+    """Refuse keys with a password. Without this callback, OpenSSL would ask for the password on the terminal."""
+    return ""

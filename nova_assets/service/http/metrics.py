@@ -22,9 +22,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nova_assets.service.http.access_log import log_request
+from nova_assets.service.http.access_log import ObservedRequest, log_request
 from nova_assets.service.http.asgi import App, Receive, Scope, Send
-from nova_assets.service.http.observed_request import ObservedRequest
 from nova_assets.service.own_folder import OwnFolder
 
 NO_ROUTE = "(none)"

@@ -1,31 +1,46 @@
-"""HTTP server of a service: listening, orderly shutdown, in the foreground or in a background thread."""
+"""HTTP server of a service: an app behind its middleware, and uvicorn with limits of headers and an orderly shutdown,
+in the foreground or in a background thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import partial
-from pathlib import Path
-from typing import Any, NoReturn
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import uvicorn
 
-from nova_assets.errors import ServiceRefused, ServiceUnavailable, SettingsError
+from nova_assets.errors import RequestRefused, ServiceRefused, ServiceUnavailable
 from nova_assets.masking import get_logger
 from nova_assets.nova_error import NovaError
-from nova_assets.service.http.asgi import Receive, Scope, Send
+from nova_assets.service.http.asgi import App, Receive, Scope, Send
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.connection_limits import LimitedProtocol
-from nova_assets.service.http.listening_socket import bind_listening_socket, local_service_url
-from nova_assets.service.http.middleware import GuardedApp
+from nova_assets.service.http.exposure import Exposure
+from nova_assets.service.http.guard import AccessGuard, TokenAuthenticator, TokenLookup, utc_now
+from nova_assets.service.http.listening_socket import local_service_url, open_listening_socket
+from nova_assets.service.http.metrics import MetricsMiddleware, ServiceMetrics
+from nova_assets.service.http.problems import CONTENT_TYPE, problem_from_error
+from nova_assets.service.http.request_limits import ActiveRequests, AdmissionLimits
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as UvicornProtocol
+else:
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as UvicornProtocol
+    except ImportError:
+        from uvicorn.protocols.http.h11_impl import H11Protocol as UvicornProtocol
+
 
 _LOGGER = get_logger("nova_assets.service")
 
@@ -41,6 +56,39 @@ _NEW_CONNECTION_SECONDS = 0.5
 
 _START_TIMEOUT = 60.0
 """Time limit in seconds for the start of a background service."""
+
+
+class GuardedApp:
+    """An app behind its middleware.
+
+    Args:
+        app: the routes. They find ``caller`` and ``request_id`` in ``request.state``. They may set ``channel`` and
+            ``execution_id`` there for the log.
+        exposure: how the service is reached. See ``resolve_exposure``.
+        find_token: lookup of a token by its id, such as ``Catalog.token``.
+        now: clock for the expiry of tokens, such as ``Catalog.now``.
+        metrics: metrics of the service. By default, new ones.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        config: ServiceConfig,
+        exposure: Exposure,
+        find_token: TokenLookup | None = None,
+        now: Callable[[], datetime] = utc_now,
+        metrics: ServiceMetrics | None = None,
+    ) -> None:
+        self.config = config
+        self.exposure = exposure
+        self.metrics = metrics or ServiceMetrics()
+        self.active_requests = ActiveRequests()
+        tokens = None if find_token is None else TokenAuthenticator(find_token, now, config.token_seconds)
+        guarded = AccessGuard(app, exposure, tokens)
+        self._app: App = MetricsMiddleware(AdmissionLimits(guarded, config, self.active_requests), self.metrics)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
 
 
 class Server:
@@ -119,34 +167,6 @@ class Server:
         assert self._socket is not None
         bound, self._socket = self._socket, None
         return _UvicornServer(self.guarded_app, bound, heartbeat)
-
-
-def open_listening_socket(config: ServiceConfig) -> socket.socket:
-    """Bind the configured port, if the certificate is usable.
-
-    Raises:
-        PortTaken, ServiceRefused: the port cannot be bound.
-        SettingsError: the certificate or its key is unusable.
-    """
-    _check_tls(config)
-    return bind_listening_socket(config.host, config.port)
-
-
-def _check_tls(config: ServiceConfig) -> None:
-    if not config.tls_cert:
-        return
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-            config.tls_cert, config.tls_key, password=_reject_password_request
-        )
-    except (OSError, ssl.SSLError) as error:
-        missing_files = [str(p) for p in (config.tls_cert, config.tls_key) if p and not Path(p).is_file()]
-        load_error = f"{config.tls_cert}, {config.tls_key}: {error}"
-        raise SettingsError(
-            "the certificate and its key cannot be used",
-            found=f"no file {' nor '.join(missing_files)} in {Path.cwd()}" if missing_files else load_error,
-            expected="PEM files of a certificate and its key, without a password",
-        ) from error
 
 
 class _UvicornServer(uvicorn.Server):
@@ -266,11 +286,6 @@ class _UvicornServer(uvicorn.Server):
             raise ServiceRefused("the service does not start", found=why) from self.failure
 
 
-def _reject_password_request() -> str:
-    """Refuse keys with a password. Without this callback, OpenSSL would ask for the password on the terminal."""
-    return ""
-
-
 def exit_process_now(code: int = 0) -> NoReturn:
     """End this process without its clean-up, which work in progress would delay, or which belongs to its parent."""
     logging.shutdown()
@@ -278,3 +293,75 @@ def exit_process_now(code: int = 0) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
+
+
+class LimitedProtocol(UvicornProtocol):
+    """Protocol that limits the request headers before uvicorn starts a request cycle."""
+
+    _header_bytes = 0
+    _header_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle
+
+    def __init__(self, limits: ServiceConfig, **options: Any) -> None:
+        super().__init__(**options)
+        self._limits = limits
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._start_header_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_header_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        cycle_before = self.cycle
+        is_in_body = cycle_before is not None and cycle_before.more_body and not cycle_before.response_complete
+        super().data_received(data)
+        if self.cycle is not cycle_before:
+            self._header_bytes = 0
+            self._stop_header_timer()
+        elif not is_in_body and not self.transport.is_closing():
+            self._header_bytes += len(data)
+            if self._header_bytes > self._limits.max_headers + self._limits.max_url:
+                self._refuse_and_close("the headers are too large", 431, "headers")
+            elif self._header_timer is None:
+                self._start_header_timer()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        is_trailer = self.cycle is not None and self.cycle.scope is self.scope
+        if not is_trailer:  # trailers of a chunked body must not count as headers: no proxy has checked them
+            super().on_header(name, value)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self._limits.send_idle_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._write_timer.cancel()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse_and_close("the request is not valid HTTP", 400, "http")
+
+    def _start_header_timer(self) -> None:
+        seconds = self._limits.header_seconds
+        message = f"the headers did not arrive within {seconds:g} seconds"
+        self._header_timer = self.loop.call_later(seconds, self._refuse_and_close, message, 408, "headers_slow")
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _refuse_and_close(self, message: str, status: int, reason: str) -> None:
+        """Close the connection, after an error response if that cannot be mistaken for another response."""
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle
+        is_response_open = cycle is not None and cycle.response_started and not cycle.response_complete
+        if not is_response_open and (self._header_bytes or status != 408):
+            body = json.dumps(problem_from_error(RequestRefused(message, status=status, reason=reason)).body).encode()
+            head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {CONTENT_TYPE}\r\n"
+            self.transport.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
+        self.transport.close()

@@ -16,8 +16,8 @@ from nova_assets.model.block import Kind
 from nova_assets.model.block_options import BlockFormat, MergeName, merge_model_by_name
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import Schema
-from nova_assets.service.http.caller import Caller
-from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
+from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
+from nova_assets.service.http.guard import Caller
 from nova_assets.service.redaction import redact_errors, visible_commit_shape
 from nova_assets.service.routes.dependencies import (
     ChannelName,

@@ -11,7 +11,7 @@ from nova_assets.errors import DefinitionNotFound, NotAllowed
 from nova_assets.model.registered_definition import DefinitionKind
 from nova_assets.model.token import Right
 from nova_assets.plan.removal import Orphan
-from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.guard import Caller
 from nova_assets.service.routes.dependencies import (
     CallerDependency,
     ServiceDependency,

@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI, Path, Query, Request
 from nova_assets.errors import RequestRefused
 from nova_assets.model.timeline import TimelinePosition
 from nova_assets.model.token import Right
-from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.guard import Caller
 from nova_assets.service.service_state import ServiceState
 from nova_assets.service.shapes.shape import Problem
 

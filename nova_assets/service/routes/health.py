@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from nova_assets.service.http.active_requests import stopping_error
+from nova_assets.service.http.request_limits import stopping_error
 from nova_assets.service.routes.dependencies import ServiceDependency, problem_responses
 from nova_assets.service.shapes.shape import HealthShape
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 
 from nova_assets.model.block import Block
-from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.guard import Caller
 from nova_assets.service.redaction import visible_block_shapes, visible_commit_shape
 from nova_assets.service.routes.dependencies import (
     ChannelName,

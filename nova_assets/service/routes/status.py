@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query
 from nova_assets.errors import ExecutionNotLive, NotAllowed
 from nova_assets.model.execution import Execution, ExecutionState
 from nova_assets.model.timeline import Instant
-from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.guard import Caller
 from nova_assets.service.routes.dependencies import (
     CallerDependency,
     ChannelName,
