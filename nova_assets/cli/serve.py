@@ -115,8 +115,8 @@ def serve(
 
     JSON: {"url": address of the service}
     """
-    with _require_service_extra():
-        from nova_assets.service.http.config import ServiceConfig
+    from nova_assets.service.http.config import ServiceConfig
+
     config = ServiceConfig(max_body=max_body * 2**20, proxies=proxies, public_names=public_names, **options)
     configured = deployment.settings
     settings = replace(
@@ -128,7 +128,7 @@ def serve(
     url = (
         _serve_in_this_process(deployment, settings, config)
         if instances is None
-        else _serve_with_watchdog(deployment, settings, config, instances, instance_timeout)
+        else _serve_instances(deployment, settings, config, instances, instance_timeout)
     )
     return CommandResult({"url": url}, lambda console: console.print("stopped"))
 
@@ -144,40 +144,34 @@ def _serve_in_this_process(deployment: Deployment, settings: Settings, config: S
     return url
 
 
-def _serve_with_watchdog(
+def _serve_instances(
     deployment: Deployment, settings: Settings, config: ServiceConfig, instances: int, instance_timeout: int
 ) -> str:
     if not is_default_catalog(settings):
         check_catalog_exists(settings)  # before a folder is created
     with _shared_metrics_folder(settings):
-        return _serve_instances(deployment, settings, config, instances, instance_timeout)
+        with _require_service_extra():
+            from nova_assets.service import assembly
+            from nova_assets.service.http.listening_socket import local_service_url, open_listening_socket
+            from nova_assets.service.watchdog import claim_instance_folder, run_instances
+        # Errors of the deployment end the command here. Connections must not be shared with the instances.
+        with deployment.open() as store:
+            exposure = assembly.check_exposure(store.catalog, config)
+        listening_socket = open_listening_socket(config)
+        url = local_service_url(listening_socket, config.host, exposure.tls)
 
+        def open_server(shared_socket: socket.socket) -> contextlib.AbstractContextManager[Server]:
+            folder = claim_instance_folder(Path(settings.views_folder), instances)
+            return _open_server(deployment, settings, config, shared_socket, folder, creation="never")
 
-def _serve_instances(
-    deployment: Deployment, settings: Settings, config: ServiceConfig, instances: int, instance_timeout: int
-) -> str:
-    with _require_service_extra():
-        from nova_assets.service import assembly
-        from nova_assets.service.http.listening_socket import local_service_url, open_listening_socket
-        from nova_assets.service.watchdog import claim_instance_folder, run_instances
-    # Errors of the deployment end the command here. Connections must not be shared with the instances.
-    with deployment.open() as store:
-        exposure = assembly.check_exposure(store.catalog, config)
-    listening_socket = open_listening_socket(config)
-    url = local_service_url(listening_socket, config.host, exposure.tls)
-
-    def open_server(shared_socket: socket.socket) -> contextlib.AbstractContextManager[Server]:
-        folder = claim_instance_folder(Path(settings.views_folder), instances)
-        return _open_server(deployment, settings, config, shared_socket, folder, creation="never")
-
-    _announce(url, config)
-    run_instances(
-        listening_socket,
-        open_server,
-        instances=instances,
-        instance_timeout=instance_timeout,
-        shutdown_grace=config.shutdown_grace,
-    )
+        _announce(url, config)
+        run_instances(
+            listening_socket,
+            open_server,
+            instances=instances,
+            instance_timeout=instance_timeout,
+            shutdown_grace=config.shutdown_grace,
+        )
     return url
 
 
@@ -215,8 +209,8 @@ def _shared_metrics_folder(settings: Settings) -> Iterator[None]:
     """Let prometheus_client share the metrics of all instances in a folder, deleted at the end. It reads the variable
     when it is first imported.
     """
-    with _require_service_extra():
-        from nova_assets.service.own_folder import OwnFolder
+    from nova_assets.service.own_folder import OwnFolder
+
     if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):  # another folder was chosen
         yield
         return

@@ -127,7 +127,7 @@ def test_refusals_are_counted_by_reason_and_requests_by_route(issuer: TokenIssue
 def test_every_service_has_metrics_of_its_own_and_takes_further_ones() -> None:
     one, other = build_guarded_app(), build_guarded_app()
     views = Counter("nova_views_hits", "Hits.", registry=CollectorRegistry())
-    one.metrics.register(views)
+    one.metrics.registry.register(views)
     views.inc(3)
     assert "nova_views_hits_total 3.0" in make_request_sender(one)("GET", "/metrics").text
     assert "nova_views" not in make_request_sender(other)("GET", "/metrics").text

@@ -122,10 +122,11 @@ def test_all_instances_are_replaced_on_sighup_and_no_request_fails(watched: Watc
 def test_at_the_end_requests_in_progress_are_answered(tmp_path: Path, how: int) -> None:
     with run_watched_app(tmp_path / "log") as watched, ThreadPoolExecutor(4) as pool:
         instances = watched.instances
-        answers = [pool.submit(patient.get, f"{watched.url}/v1/slow?seconds=1.5") for _ in range(4)]
-        time.sleep(0.5)
+        answers = [pool.submit(patient.get, f"{watched.url}/v1/slow?seconds=4") for _ in range(4)]
+        in_flight = "nova_service_requests_in_flight 5.0"  # these, and the one that asks
+        wait_until(lambda: in_flight in patient.get(f"{watched.url}/metrics").text, "not all have begun")
         assert watched.end(how) == 0
-        assert [a.result().json() for a in answers] == [{"slept": 1.5}] * 4
+        assert [a.result().json() for a in answers] == [{"slept": 4.0}] * 4
         assert not any(map(is_running, instances))
         with pytest.raises(httpx.ConnectError):
             patient.get(f"{watched.url}/v1/pid")

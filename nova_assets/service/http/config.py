@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from nova_assets.errors import SettingsError
@@ -10,6 +10,7 @@ from nova_assets.errors import SettingsError
 AuthMode = Literal["auto", "tokens", "none"]
 
 _MIB = 1024 * 1024
+_MAY_BE_ZERO = ("port", "shutdown_grace", "token_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +69,14 @@ class ServiceConfig:
             raise SettingsError(
                 "auth has an unknown value", found=repr(self.auth), expected=", ".join(get_args(AuthMode))
             )
-        too_low = [n for n in _POSITIVE_FIELDS if getattr(self, n) <= 0] + [
-            n for n in _NON_NEGATIVE_FIELDS if getattr(self, n) < 0
-        ]
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        limits = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        too_low = [f"{name}={n}" for name, n in limits.items() if n < 0 or (n == 0 and name not in _MAY_BE_ZERO)]
         if too_low:
-            too_low_text = ", ".join(f"{name}={getattr(self, name)}" for name in too_low)
-            raise SettingsError("limits of the service are too low", found=too_low_text, expected="numbers above 0")
+            raise SettingsError(
+                "limits of the service are too low", found=", ".join(too_low), expected="numbers above 0"
+            )
         if not 0 <= self.token_seconds <= 5:
             raise SettingsError(
                 "a revocation would take effect too late", found=self.token_seconds, expected="0 to 5 seconds"
             )
-
-
-_POSITIVE_FIELDS = (
-    *("max_body", "max_requests", "max_connections", "max_url", "max_headers", "request_seconds", "header_seconds"),
-    *("upload_idle_seconds", "upload_seconds", "send_idle_seconds", "stream_seconds"),
-)
-_NON_NEGATIVE_FIELDS = ("shutdown_grace",)

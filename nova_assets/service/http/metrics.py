@@ -18,7 +18,6 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -106,10 +105,6 @@ class ServiceMetrics:
             self.sent_bytes.labels(*route_labels).inc(request.sent_bytes)
             if "refused" in request.state:
                 self.refusals.labels(request.state["refused"]).inc()
-
-    def register(self, collector: Collector) -> None:
-        """Add a collector with further metrics."""
-        self.registry.register(collector)
 
     def prometheus_text(self) -> tuple[bytes, str]:
         """Metrics in Prometheus text format, and their content type."""

@@ -104,17 +104,8 @@ class LimitedExchange:
             await self._drain_body(_DRAIN_SECONDS)
             if self.is_refused:
                 return
-            self.is_response_started = True
             self.stop_timer()
-            self._closing = not self._body_complete
-            if self._closing:
-                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-        elif self._closing and not message.get("more_body", False):
-            await self._send({**message, "more_body": True})
-            self.on_answered()  # from here on, only the client causes delay
-            await self._drain_body(_LINGER_SECONDS)
-            message = {"type": "http.response.body", "body": b"", "more_body": False}
-        await self._send(message)
+        await self._send_and_drain_body(message)
         if message.get("more_body", False):
             await asyncio.sleep(0)  # sending to a closed connection never waits: an endless response blocks the loop
 
@@ -128,16 +119,24 @@ class LimitedExchange:
             return
         self.is_response_started = True
         await self._drain_body(_DRAIN_SECONDS)
-        has_unread_body = not self._body_complete
+        await send_problem(self.scope, self._send_and_drain_body, error, close=close and self._body_complete)
 
-        async def send_and_drain_body(message: Message) -> None:
-            if has_unread_body and message["type"] == "http.response.body":
-                await self._send({**message, "more_body": True})
-                await self._drain_body(_LINGER_SECONDS)
-                message = {"type": "http.response.body", "body": b"", "more_body": False}
-            await self._send(message)
-
-        await send_problem(self.scope, send_and_drain_body, error, close=close or has_unread_body)
+    async def _send_and_drain_body(self, message: Message) -> None:
+        """Send a part of a response. If the body has not arrived yet, drop its rest before the response ends, and
+        then close the connection.
+        """
+        if message["type"] == "http.response.start":
+            self.is_response_started = True
+            self._closing = not self._body_complete
+            if self._closing:
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        elif self._closing and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            if not self.is_refused:  # a refused handler may still be at work
+                self.on_answered()  # from here on, only the client causes delay
+            await self._drain_body(_LINGER_SECONDS)
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await self._send(message)
 
     async def _receive_within_time_limits(self) -> Message:
         now = self._loop.time()

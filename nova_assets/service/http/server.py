@@ -9,7 +9,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import uvicorn
@@ -252,18 +252,9 @@ class _UvicornServer(uvicorn.Server):
         while loop.time() < deadline and any(getattr(c, "cycle", None) is None for c in self.server_state.connections):
             await asyncio.sleep(_POLL_SECONDS)
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Let signals stop the service without ending the process, which chooses its own exit code."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {s: signal.signal(s, self.handle_exit) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for s, handler in before.items():
-                signal.signal(s, handler)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # uvicorn would raise them again, but this process chooses its own exit code
 
     def wait_until_started(self, thread: threading.Thread) -> None:
         """Wait until the service answers. Raises the error that prevented the start."""
@@ -296,7 +287,11 @@ def exit_process_now(code: int = 0) -> NoReturn:
 
 
 class LimitedProtocol(UvicornProtocol):
-    """Protocol that limits the request headers before uvicorn starts a request cycle."""
+    """Uvicorn's protocol, with limits for what uvicorn leaves unlimited: time and size of the headers, and the time for
+    which a client may leave a response unread.
+
+    Uvicorn limits the number of connections, and a reverse proxy those of one address (decision 0095).
+    """
 
     _header_bytes = 0
     _header_timer: asyncio.TimerHandle | None = None
