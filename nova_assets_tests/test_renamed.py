@@ -51,7 +51,7 @@ def test_commands(old: str, new: str) -> None:
 
 
 def test_a_limit_that_a_reverse_proxy_has_taken_over() -> None:
-    result = CliRunner().invoke(cli, ["serve", "--max-connections-per-address", "5"])
+    result = CliRunner().invoke(cli, ["serve", "--max-connections-per-address", "5", "--port", "none"])
     assert result.exit_code == 2 and "reverse proxy" in result.output and "docs/guides/service.md" in result.output
 
 

@@ -1,4 +1,4 @@
-"""Folders in which a running service keeps temporary files: request bodies, shared metrics, heartbeats.
+"""Folders in which a running service keeps temporary files: request bodies and shared metrics.
 
 They are below the service's own folder, because cleaners of the system's temporary folder delete files that are in use.
 """
