@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Literal
 
 from dagster import (
     AssetDep,
-    AssetExecutionContext,
-    AssetObservation,
     AssetsDefinition,
     AssetSpec,
     BackfillPolicy,
@@ -20,18 +18,16 @@ from dagster import (
     InputMapping,
     JobDefinition,
     NodeInvocation,
-    Output,
     OutputMapping,
     PartitionMapping,
     PartitionsDefinition,
-    multi_observable_source_asset,
 )
 
 from nova_assets.dagster_bridge.asset_checks import build_asset_check_specs
 from nova_assets.dagster_bridge.code_links import code_link_metadata
-from nova_assets.dagster_bridge.code_locations import channels_not_written_elsewhere
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
-from nova_assets.dagster_bridge.materializations import DATA_VERSION, NO_EVENT, to_table_schema
+from nova_assets.dagster_bridge.materializations import to_table_schema
+from nova_assets.dagster_bridge.observations import build_observable_asset
 from nova_assets.dagster_bridge.ops import (
     EXECUTION,
     build_begin_op,
@@ -48,18 +44,13 @@ from nova_assets.dagster_bridge.partitions import (
     dimensions_in_dagster,
 )
 from nova_assets.dagster_bridge.single_step import STEP, build_execution_op, output_mapping_type
-from nova_assets.dagster_bridge.timeline_metadata import timeline_metadata_by_channel
-from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import period_seconds
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
-from nova_assets.plan import modes
-from nova_assets.plan.row_count import count_rows
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
-from nova_assets.store.store import Store
 
 ASSET_KINDS = {"spark", "parquet"}
 
@@ -306,64 +297,3 @@ def _upstream_channels_by_output(binding: Binding) -> Mapping[str, set[str]]:
         for out in task.produces:
             channels_by_port[out.port] = inputs
     return {ch.name: channels_by_port[p] - {ch.name} for p, ch in binding.channels.items() if p in channels_by_port}
-
-
-def build_observable_asset(channel: Channel, spec: AssetSpec, names: DagsterNames) -> AssetsDefinition:
-    """Asset of a channel that is fed from outside and has no partitions. Dagster's button *Observe* observes it.
-
-    An observation looks at the source of the channel and at the catalog, and reads no rows. It reports the head of the
-    channel as the data version, and the commits that Dagster lacks. Nothing observes by itself.
-    """
-
-    @multi_observable_source_asset(  # type: ignore[untyped-decorator]  # Dagster's decorator has no type
-        specs=[spec], name=names.name(f"{channel.name}__observe"), required_resource_keys={names.resource}
-    )
-    def observe(context: AssetExecutionContext) -> Iterator[Output[None]]:
-        store: Store = getattr(context.resources, names.resource).store()
-        found = _look_at_source(store, channel)
-        for event in collect_missing_events(
-            store, context.instance, channels=channels_not_written_elsewhere(store) & {channel.name}
-        ):
-            context.log_event(event)
-        context.log_event(build_observation(store, channel, found))
-        [output_name] = context.op_def.output_dict
-        yield Output(None, output_name, metadata={NO_EVENT: True})
-
-    asset: AssetsDefinition = observe
-    return asset
-
-
-def build_observation(store: Store, channel: Channel, found: dict[str, Any]) -> AssetObservation:
-    """Observation of a channel at its head.
-
-    Args:
-        found: metadata on the source of the channel.
-    """
-    head = store.catalog.channel(channel.name).head
-    rows = count_rows(modes.snapshot(store.catalog.history(channel.name, head), head))
-    counted = {} if rows is None else {"dagster/row_count" if rows.is_exact else "nova/rows_at_most": rows.at_most}
-    metadata = {
-        "nova/seq": head,
-        **counted,
-        **found,
-        **timeline_metadata_by_channel(store, [channel.name]).get(channel.name, {}),
-    }
-    return AssetObservation(DagsterNames.of(store).key(channel.name), metadata=metadata, tags={DATA_VERSION: str(head)})
-
-
-def _look_at_source(store: Store, channel: Channel) -> dict[str, Any]:
-    """Look at what feeds a channel, and return metadata on it.
-
-    Changes of an external table are committed, as by ``nova refresh``. Files that have arrived are only counted.
-    """
-    store.register(channel)
-    if channel.external is not None:
-        refreshed = store.refresh(channel.name)
-        return {
-            "nova/changed_partitions": len(refreshed.changed),
-            "nova/gone_partitions": len(refreshed.gone),
-            **({"nova/problems": refreshed.problems_text} if refreshed.needs_attention else {}),
-        }
-    if channel.source is not None:
-        return {"nova/waiting_files": len(store.arriving(channel.name))}
-    return {}
