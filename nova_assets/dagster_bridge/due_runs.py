@@ -42,8 +42,7 @@ from nova_assets.dagster_bridge.triggers import (
     sensor_name,
 )
 from nova_assets.model.binding import Binding
-from nova_assets.operations.due_runs import DueRun, run_due_bindings
-from nova_assets.operations.due_steps import find_due_steps, record_firing_of
+from nova_assets.operations.due_runs import DueRun, find_due_steps, record_firing_of, run_due_bindings
 from nova_assets.plan.trigger_watch import TriggerWatch
 from nova_assets.store.store import Store
 

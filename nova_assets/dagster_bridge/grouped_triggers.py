@@ -2,7 +2,7 @@
 
 Each binding keeps a sensor of its own name, which evaluates nothing. It shows the binding and its trigger on Dagster's
 Automation page, and switches the binding off. The decision is the same as for a sensor per binding: ``triggers``,
-``plan/trigger_decision`` and the firings in the catalog. The grouped sensor has no cursor. Its memory is in the
+``plan/due`` and the firings in the catalog. The grouped sensor has no cursor. Its memory is in the
 process, and a new process evaluates all triggers once.
 """
 

@@ -1,4 +1,4 @@
-"""Triggers as Dagster sensors. ``plan/trigger_decision`` alone decides whether a binding is due.
+"""Triggers as Dagster sensors. ``plan/due`` alone decides whether a binding is due.
 
 With many bindings, one sensor evaluates all triggers (``grouped_triggers``), by the same functions.
 
@@ -52,7 +52,7 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.trigger import OnData, OnSealed, Trigger
-from nova_assets.plan.trigger_decision import TriggerState, decide_trigger, next_retry_time
+from nova_assets.plan.due import TriggerState, decide_trigger, next_retry_time
 from nova_assets.plan.trigger_pause import why_trigger_is_off
 from nova_assets.store.store import Store
 

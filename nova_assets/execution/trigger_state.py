@@ -22,8 +22,8 @@ from nova_assets.model.partition_rule import InputState
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values, scope_for_columns
 from nova_assets.model.trigger import After, OnData, OnSealed
 from nova_assets.plan.cursor_switch import plan_cursor_switch
+from nova_assets.plan.due import TriggerState, decide_trigger
 from nova_assets.plan.timeline_chart import cursors_of_unrun_bindings
-from nova_assets.plan.trigger_decision import TriggerState, decide_trigger
 from nova_assets.plan.trigger_pause import why_trigger_is_off
 from nova_assets.short_repr import short_repr
 

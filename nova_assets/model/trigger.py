@@ -1,6 +1,6 @@
 """Triggers: conditions under which a binding becomes due (Nova 2.3).
 
-Triggers only describe a condition. ``plan/trigger_decision.py`` evaluates it.
+Triggers only describe a condition. ``plan/due.py`` evaluates it.
 """
 
 from __future__ import annotations

@@ -2,25 +2,187 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+from nova_assets.crash_points import crash_point
 from nova_assets.errors import ExecutionInProgress
+from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.shared_rows import SharedRowsOfRound
 from nova_assets.execution.task_run import Observer
+from nova_assets.execution.trigger_state import load_trigger_state, load_trigger_states, runs_unpartitioned
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.due_order import in_order_of_channels
-from nova_assets.operations.due_plan import plan_shared_rows
-from nova_assets.operations.due_steps import find_due_steps, record_firing_of
+from nova_assets.plan.due import DueStep, TriggerState, decide_due_step
+from nova_assets.plan.merged_executions import PlannedExecution, SharedRows, plan_merged_executions
+from nova_assets.plan.trigger_pause import why_trigger_is_off
 from nova_assets.short_repr import short_repr
 
 log = get_logger("nova_assets.due_runs")
+
+
+# which bindings are looked at, and in which order
+
+
+def select_bindings(project: Project, select: Sequence[str]) -> list[Binding]:
+    """Bindings of a project by their names; all of them if no name is given.
+
+    Args:
+        select: names; ``name+`` selects the bindings that read its outputs, too, directly or through other bindings.
+
+    Raises:
+        BindingNotFound: the project has no such binding.
+    """
+    selected: list[Binding] = [] if select else list(project.bindings)
+    for text in select:
+        selected.append(project.binding(text.removesuffix("+")))
+        if text.endswith("+"):
+            _add_readers(project, selected)
+    return list(dict.fromkeys(selected))
+
+
+def _add_readers(project: Project, selected: list[Binding]) -> None:
+    """Add the bindings that read outputs of the last selected binding, and the readers of their outputs."""
+    reached = [selected[-1]]
+    for binding in reached:
+        written = {c.name for c in binding.writes}
+        reached += [b for b in project.bindings if b not in reached and written & {c.name for c in b.reads}]
+    selected += reached
+
+
+def in_order_of_channels(bindings: Iterable[Binding]) -> list[Binding]:
+    """Bindings, each after those whose outputs it reads. Bindings of a cycle keep their order."""
+    remaining, ordered = list(bindings), list[Binding]()
+    while remaining:
+        written = {c.name for b in remaining for c in b.writes}
+        free = [b for b in remaining if not written & ({c.name for c in b.reads} - {c.name for c in b.writes})]
+        chosen = free or remaining[:1]
+        ordered += chosen
+        remaining = [b for b in remaining if b not in chosen]
+    return ordered
+
+
+# what is due
+
+
+def find_due_steps(binding: Binding, catalog: Catalog) -> Iterator[DueStep]:
+    """What is to be done now for each partition of a registered binding. Changes nothing.
+
+    The steps are decided one by one, so that a later one sees what the earlier ones have done.
+    """
+    if binding.when is None:
+        return
+    off = why_trigger_is_off(binding, catalog.definition_statuses())
+    for partition, state in _states_by_partition(binding, catalog).items():
+        last = catalog.last_firing(binding.name, partition)
+        requested: list[Execution] = []
+        if last is not None and last.state == "requested":
+            requested = [e for e in catalog.executions(binding.name, 100, partition) if e.firing_id == last.id]
+        live = _live_execution(binding, partition, state, catalog)
+        yield decide_due_step(binding, partition, state, last, requested, live, off)
+
+
+def record_firing_of(step: DueStep, catalog: Catalog) -> Firing | None:
+    """Record what a step means for the firings of its binding. Returns the firing whose execution comes next; None if
+    there is none.
+    """
+    last = step.firing
+    if step.gives_up and last is not None:
+        log.error("firing %s of %s is abandoned: %s", last.n, step.binding.name, step.gives_up)
+        catalog.end_firing(last.id, "abandoned", step.gives_up)
+    if step.action == "fire":
+        crash_point("fire.before")
+        n = last.n if last is not None else 0
+        firing = catalog.record_firing(step.binding.name, n, step.positions, step.partition, step.why)
+        crash_point("fire.after")
+        return firing
+    if step.action == "retry" and last is not None:
+        return catalog.retry_firing(last.id, last.attempt)
+    return last if step.action == "run" else None
+
+
+def _states_by_partition(binding: Binding, catalog: Catalog) -> dict[str, TriggerState]:
+    now = catalog.now()
+    if not binding.dimensions:
+        return {WHOLE: load_trigger_state(binding, catalog, now)}
+    return {} if runs_unpartitioned(binding, catalog) else load_trigger_states(binding, catalog, now)
+
+
+def _live_execution(binding: Binding, partition: str, state: TriggerState, catalog: Catalog) -> Execution | None:
+    executions = catalog.executions(binding.name, 1, partition)
+    return next((e for e in executions if e.has_valid_lease(state.now) and not is_owner_dead(e.owner)), None)
+
+
+# what would run
+
+
+@dataclass(frozen=True, slots=True)
+class DuePlan:
+    """Executions that are due, in the order in which they run, and the rows that several of them need.
+
+    Args:
+        steps: what is to be done now for each binding that is due or waits.
+        shared: rows that several executions need, each with the decision whether they are computed once.
+    """
+
+    __repr__ = short_repr
+
+    steps: tuple[DueStep, ...]
+    shared: tuple[SharedRows, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "due": [_step_json(s) for s in self.steps if s.is_execution],
+            "waits": [_step_json(s) for s in self.steps if s.action == "wait"],
+            "shared": [s.as_json() for s in self.shared],
+        }
+
+
+def _step_json(step: DueStep) -> dict[str, Any]:
+    return {"binding": step.binding.name, "partition": step.partition, "why": step.why}
+
+
+def plan_due(runtime: Runtime, bindings: Sequence[Binding]) -> DuePlan:
+    """What ``run_due_bindings`` would do now in its first round. Changes nothing.
+
+    A binding that only becomes due by the commits of this round is not in the plan.
+    """
+    steps = [
+        step
+        for binding in in_order_of_channels(bindings)
+        for step in find_due_steps(binding, runtime.catalog)
+        if step.action != "none"
+    ]
+    return DuePlan(tuple(steps), plan_shared_rows(runtime, [s for s in steps if s.is_execution]))
+
+
+def plan_shared_rows(runtime: Runtime, due: Iterable[DueStep]) -> tuple[SharedRows, ...]:
+    """Rows that several due executions need. An execution that cannot be planned needs none."""
+    due = list(due)
+    read_by = [c.name for s in due for c in {c.name: c for c in s.binding.reads}.values()]
+    common = {name for name in read_by if read_by.count(name) > 1}
+    planned: list[PlannedExecution] = []
+    for step in due:
+        if not common & {c.name for c in step.binding.reads}:
+            continue
+        try:
+            plan = runtime.plan(step.binding.name, step.partition)
+        except NovaError:
+            continue  # the execution itself reports the error
+        planned.append(PlannedExecution(step.name, step.binding.workflowette, plan))
+    return plan_merged_executions(planned)
+
+
+# runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Which triggers have to be evaluated, because something has changed since they were evaluated last. Pure.
 
 A watch remembers what the catalog said, and when each binding has to be looked at again. It decides nothing: a binding
-that it names is evaluated by ``plan/trigger_decision``. So its memory may be lost at any time. A new watch names all
+that it names is evaluated by ``plan/due``. So its memory may be lost at any time. A new watch names all
 bindings.
 """
 

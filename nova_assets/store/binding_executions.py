@@ -19,9 +19,7 @@ from nova_assets.model.channel_state import Cursor
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.execution import CheckReport, Execution
-from nova_assets.operations.due_order import select_bindings
-from nova_assets.operations.due_plan import DuePlan, plan_due
-from nova_assets.operations.due_runs import DueRun, run_due_bindings
+from nova_assets.operations.due_runs import DuePlan, DueRun, plan_due, run_due_bindings, select_bindings
 from nova_assets.operations.failing_rows import FailingRows, check_present_rows, find_failing_rows
 from nova_assets.operations.read import ChannelReader
 from nova_assets.operations.release import OpenExecution, open_executions, release

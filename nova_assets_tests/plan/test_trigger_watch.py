@@ -7,7 +7,7 @@ from typing import Any
 
 import nova_assets as nova
 from nova_assets.model.channel_state import UnreadData
-from nova_assets.plan.trigger_decision import TriggerState, decide_trigger
+from nova_assets.plan.due import TriggerState, decide_trigger
 from nova_assets.plan.trigger_watch import MIN_REST, CatalogCounters, TriggerWatch
 
 START = datetime(2024, 1, 1, 12, 0, tzinfo=UTC)

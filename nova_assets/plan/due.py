@@ -1,4 +1,4 @@
-"""Trigger decisions: whether a binding is due (Nova 2.3). Pure.
+"""What is due: trigger decisions (Nova 2.3), and what is to be done for a binding and its firings. Pure.
 
 The planner takes the state of triggers, and returns a decision with new positions. For each leaf of a trigger, a
 position records up to where it has fired: a head, a time, or a count of executions. A leaf fires when its state has
@@ -7,17 +7,19 @@ moved past its position. The positions are stored together with the firing, in o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel_state import UnreadData
+from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
 from nova_assets.model.period import period_seconds
 from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, OnSealed, Trigger
+from nova_assets.short_repr import short_repr
 
 Positions = Mapping[str, Any]
 
@@ -203,3 +205,115 @@ def _evaluate_after(trigger: After, positions: Positions, state: TriggerState) -
     return TriggerDecision(
         due, {key: count} if due else {}, f"{trigger.binding} {'has' if due else 'has not'} {trigger.status}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FiringStep:
+    """What is to be done for a requested firing.
+
+    Args:
+        action: ``run`` carries out its execution, ``retry`` carries it out in the next attempt, ``wait`` does nothing
+            now, and ``abandon`` gives the firing up.
+        why: reason to wait or to give up; empty otherwise.
+    """
+
+    action: Literal["run", "retry", "wait", "abandon"]
+    why: str = ""
+
+
+def next_firing_step(
+    binding: Binding, firing: Firing, executions: Sequence[Execution], live: Execution | None, now: datetime
+) -> FiringStep:
+    """The next step of a requested firing, by the same rules as under Dagster.
+
+    Args:
+        executions: executions that this firing has requested, latest first.
+        live: execution of the binding in the firing's partition whose owner may be alive; None if there is none.
+    """
+    if live is not None:
+        return FiringStep("wait", f"execution {live.id} of {live.owner} is alive")
+    ended = [e for e in executions if e.state in ("failed", "aborted")]
+    if len(ended) < firing.attempt:
+        return FiringStep("run")
+    if firing.attempt >= binding.attempts:
+        return FiringStep("abandon", f"{firing.attempt} executions failed, the last of them {ended[0].id}")
+    again_at = next_retry_time(binding, firing, ended[0].finished_at or ended[0].started_at)
+    if now < again_at:
+        return FiringStep("wait", f"execution {ended[0].id} failed; the next attempt comes at {again_at:%H:%M:%S} UTC")
+    return FiringStep("retry")
+
+
+@dataclass(frozen=True, slots=True)
+class DueStep:
+    """What is to be done now for one partition of a binding.
+
+    Args:
+        partition: partition of the binding; empty if the binding has none.
+        action: ``fire`` records a firing and executes the binding; ``run`` executes it for the firing that waits;
+            ``retry`` is the next attempt of that firing; ``wait`` does nothing although something is due; ``none``
+            means that nothing is due.
+        why: reason why the binding is due, or why it waits.
+        firing: its last firing; None before the first.
+        positions: positions to store with a new firing.
+        gives_up: why the last firing is given up; empty if it is not.
+        due_at: time at which the trigger becomes due by itself; None if only a change in the catalog can make it due.
+    """
+
+    __repr__ = short_repr
+
+    binding: Binding
+    partition: str
+    action: Literal["none", "wait", "fire", "run", "retry"]
+    why: str = ""
+    firing: Firing | None = None
+    positions: Positions = field(default_factory=dict)
+    gives_up: str = ""
+    due_at: datetime | None = None
+
+    @property
+    def is_execution(self) -> bool:
+        return self.action in ("fire", "run", "retry")
+
+    @property
+    def name(self) -> str:
+        """Binding and partition, as people write them."""
+        return f"{self.binding.name} {self.partition}".rstrip()
+
+
+def decide_due_step(
+    binding: Binding,
+    partition: str,
+    state: TriggerState,
+    last: Firing | None,
+    executions: Sequence[Execution],
+    live: Execution | None,
+    off: str,
+) -> DueStep:
+    """Decide what is to be done now for one partition of a binding that has a trigger.
+
+    Args:
+        last: last firing of the binding in this partition.
+        executions: executions that this firing has requested, latest first.
+        live: execution of the partition whose owner may be alive.
+        off: why nothing runs the binding now; empty if nothing prevents it.
+    """
+    assert binding.when is not None
+    gives_up = ""
+    if last is not None and last.state == "requested":
+        if off:
+            return DueStep(binding, partition, "wait", off, last)
+        step = next_firing_step(binding, last, executions, live, state.now)
+        if step.action == "wait":
+            return DueStep(binding, partition, "wait", step.why, last)
+        if step.action != "abandon":
+            return DueStep(binding, partition, step.action, last.why, last)
+        gives_up = step.why
+    decision = decide_trigger(binding.when, last.positions if last is not None else {}, state)
+    if not decision.due:
+        return DueStep(binding, partition, "none", decision.why, last, gives_up=gives_up, due_at=decision.due_at)
+    if off:
+        return DueStep(binding, partition, "wait", off, last, gives_up=gives_up)
+    if live is not None:
+        waits = f"execution {live.id} of {live.owner} is alive"
+        return DueStep(binding, partition, "wait", waits, last, gives_up=gives_up)
+    return DueStep(binding, partition, "fire", decision.why, last, decision.positions, gives_up)

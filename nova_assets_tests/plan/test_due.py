@@ -7,7 +7,7 @@ from typing import Any
 
 import nova_assets as nova
 from nova_assets.model.channel_state import UnreadData
-from nova_assets.plan.trigger_decision import TriggerDecision, TriggerState, decide_trigger
+from nova_assets.plan.due import TriggerDecision, TriggerState, decide_trigger
 
 START = datetime(2024, 1, 1, 12, 0, tzinfo=UTC)
 
