@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from nova_assets.wiring.open_store import open as open_store
 
 _projects: dict[str, Project] = {}
 _pyspark_resources: dict[str, ConfigurableResource[Any]] = {}
-_stores: dict[tuple[str, str, str], Store] = {}
+_stores: dict[tuple[str, ...], Store] = {}
 _lock = threading.Lock()
 
 
@@ -125,8 +125,7 @@ class NovaResource(ConfigurableIOManager):
         project_name = None if registered_project is not None else self.project
         spark = self.spark if pyspark is None else None
         settings = self._load_settings(project=project_name, spark=spark)
-        project_key = DagsterNames(settings.key_prefix).name(self.project or "")
-        key = (settings.catalog, settings.warehouse, project_key)
+        key = (settings.catalog, settings.warehouse, *settings.key_prefix, self.project or "")
         session: Any = SessionBuilder(partial(self._build_spark_session, settings))
         if pyspark is not None:
             session = partial(_session_of, pyspark)
@@ -144,14 +143,22 @@ class NovaResource(ConfigurableIOManager):
         prefix = self.key_prefix if self.key_prefix is not None else self._load_settings().key_prefix
         return DagsterNames(parse_key_prefix(prefix))
 
-    def _load_settings(self, **arguments: str | None) -> Settings:
-        return load_settings(
-            None if self.root is None else Path(self.root),
-            catalog=self.catalog,
-            warehouse=self.warehouse,
-            key_prefix=self.key_prefix,
-            **arguments,
-        )
+    @cached_property
+    def _settings(self) -> dict[tuple[str | None, str | None], Settings]:
+        return {}
+
+    def _load_settings(self, project: str | None = None, spark: str | None = None) -> Settings:
+        """Settings of this resource, loaded once, since every tick of every sensor asks for the store."""
+        if (project, spark) not in self._settings:
+            self._settings[project, spark] = load_settings(
+                None if self.root is None else Path(self.root),
+                catalog=self.catalog,
+                warehouse=self.warehouse,
+                key_prefix=self.key_prefix,
+                project=project,
+                spark=spark,
+            )
+        return self._settings[project, spark]
 
     def _build_spark_session(self, settings: Settings, max_cores: int | None) -> Any:
         from dagster_pyspark import LazyPySparkResource

@@ -198,7 +198,8 @@ class Binding:
         return self.workflowette.writer(port) is not None
 
     def _channels_on_ports(self, ports: Any) -> tuple[Channel, ...]:
-        return tuple(dict.fromkeys(self.channels[p] for p in ports if p in self.channels))
+        channels = (self.channels[p] for p in ports if p in self.channels)
+        return tuple({c.name: c for c in channels}.values())
 
     def problems(self) -> list[str]:
         """Problems of this binding alone, including those of its workflowette."""
