@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import text
 
@@ -41,6 +42,8 @@ from nova_assets.catalog.staged_blocks import StagingArea
 from nova_assets.catalog.timeline_reads import TimelineReads
 from nova_assets.catalog.tokens import Tokens
 from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT
+
+T = TypeVar("T")
 
 
 class SqlCatalog(
@@ -91,6 +94,14 @@ class SqlCatalog(
     def now(self) -> datetime:
         """Current time by the clock that governs leases and firings."""
         return self.database.clock()
+
+    def read_together(self, reads: Callable[[], T]) -> T:
+        """Call a function whose reads of this catalog share one transaction, so that all of them see one moment.
+
+        Args:
+            reads: writes nothing, and may be called again if the connection is lost.
+        """
+        return self.database.read_together(reads)
 
     def check_writable(self) -> str:
         """One-line description of the catalog. Raises CatalogUnavailable."""

@@ -27,7 +27,7 @@ from nova_assets.catalog.maintained_outputs import mark_redefined_outputs
 from nova_assets.catalog.scheduler_state import upsert_backfill_requests
 from nova_assets.catalog.tables import bindings, blocks, catalog_identity, channels, commit_numbers, commits
 from nova_assets.catalog.timeline_steps import append_step
-from nova_assets.errors import BindingNotFound, DefinitionConflict, DefinitionError
+from nova_assets.errors import DefinitionConflict, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_registration import (
@@ -146,16 +146,6 @@ class Definitions(CatalogPart):
         """JSON definition of each registered binding, by name."""
         query = select(bindings.c.name, bindings.c.definition).order_by(bindings.c.name)
         return self.database.read(lambda c: query_as_dict(c, query))
-
-    def registered_at(self, binding: str) -> datetime:
-        """Time at which a binding was first registered. Raises BindingNotFound."""
-        row = self.database.read(
-            lambda c: c.execute(select(bindings.c.registered_at).where(bindings.c.name == binding)).first()
-        )
-        if row is None:
-            raise BindingNotFound(f"no binding {binding!r} is registered", next="nova init", binding=binding)
-        moment: datetime = row[0]
-        return moment
 
     def _is_already_registered(self, c: Connection, definitions: Sequence[Definition]) -> bool:
         """Whether each definition is the latest version of its name, and none is removed."""

@@ -1,19 +1,23 @@
-"""Outbox of triggers: a firing is recorded before its run is requested."""
+"""Outbox of triggers: a firing is recorded before its run is requested. Also what else triggers are decided from."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.database.transactions import query_as_dict
+from nova_assets.catalog.leases import live_condition
 from nova_assets.catalog.notification_outbox import notify_abandoned
-from nova_assets.catalog.tables import firings
-from nova_assets.model.firing import Firing
+from nova_assets.catalog.tables import bindings, channels, executions, firings
+from nova_assets.model.firing import Firing, FiringRun, FiringRunState
 from nova_assets.model.partitions import WHOLE
+from nova_assets.model.scheduler_state import RunningTask
 
 
 class Firings(CatalogPart):
@@ -44,6 +48,35 @@ class Firings(CatalogPart):
     def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None:
         """Latest firing of a binding, in one of its partitions."""
         return self.database.read(lambda c: _latest_firing(c, binding, partition))
+
+    def executions_of_firing(self, firing: Firing) -> tuple[FiringRun, ...]:
+        """Executions that a firing has requested."""
+        query = select(executions).where(
+            executions.c.binding == firing.binding,
+            executions.c.partition == firing.partition,
+            executions.c.firing_id == firing.id,
+        )
+        return tuple(_firing_run_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all()))
+
+    def running_partition(self, binding: str, partition: str) -> RunningTask | None:
+        """Execution of a binding in a partition under a valid lease; None if there is none."""
+        query = select(executions.c.owner, executions.c.lease_until, executions.c.id).where(
+            executions.c.binding == binding,
+            executions.c.partition == partition,
+            live_condition(self.database.clock()),
+        )
+        row = self.database.read(lambda c: c.execute(query).first())
+        return None if row is None else RunningTask(*row)
+
+    def registered_at(self, binding: str) -> datetime | None:
+        """Registration time of a binding, from which its schedules count. None if it is not registered."""
+        query = select(bindings.c.registered_at).where(bindings.c.name == binding)
+        return self.database.read(lambda c: c.execute(query).scalar())
+
+    def data_heads(self, channel_names: Collection[str]) -> dict[str, int]:
+        """Newest sequence number that added data, of each of these channels. A dropped partition adds none (R19)."""
+        query = select(channels.c.name, channels.c.news).where(channels.c.name.in_(sorted(channel_names)))
+        return self.database.read(lambda c: query_as_dict(c, query))
 
     def partitions_with_open_firing(self, binding: str) -> frozenset[str]:
         """Partitions of a binding with a firing that has not ended."""
@@ -142,3 +175,9 @@ def _firing_from_row(row: RowMapping) -> Firing:
         row["partition"],
         row["why"] or "",
     )
+
+
+def _firing_run_from_row(row: RowMapping) -> FiringRun:
+    state: FiringRunState = "failed" if row["state"] in ("failed", "aborted") else "open"
+    ended_at = row["finished_at"] or row["started_at"]
+    return FiringRun("execution", row["id"], state, ended_at, row["failures"], row["run_id"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,11 +25,6 @@ class SchedulerState(CatalogPart):
     def heads(self) -> dict[str, int]:
         """Head of each channel."""
         return self.database.read(lambda c: query_as_dict(c, select(channels.c.name, channels.c.head)))
-
-    def data_heads(self, channel_names: Collection[str]) -> dict[str, int]:
-        """Newest sequence number that added data, of each of these channels. A dropped partition adds none (R19)."""
-        query = select(channels.c.name, channels.c.news).where(channels.c.name.in_(sorted(channel_names)))
-        return self.database.read(lambda c: query_as_dict(c, query))
 
     def mark_dirty(
         self, channel: str, partitions: Iterable[str], by: str = "", why: str = "", priority: int = 0
@@ -66,10 +61,11 @@ class SchedulerState(CatalogPart):
 
     def running_partitions(self) -> dict[tuple[str, str], RunningTask]:
         """Running executions with a valid lease, by (binding, partition)."""
-        columns = (executions.c.binding, executions.c.partition, executions.c.owner, executions.c.lease_until)
+        task = (executions.c.binding, executions.c.partition)
+        columns = (*task, executions.c.owner, executions.c.lease_until, executions.c.id)
         query = select(*columns).where(executions.c.binding.is_not(None), live_condition(self.database.clock()))
         rows = self.database.read(lambda c: c.execute(query).all())
-        return {(binding, partition): RunningTask(owner, end) for binding, partition, owner, end in rows}
+        return {(binding, partition): RunningTask(*running) for binding, partition, *running in rows}
 
     def failing_partitions(self) -> dict[tuple[str, str], TaskFailures]:
         """Failures since the last success, by (binding, partition)."""

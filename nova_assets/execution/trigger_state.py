@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from nova_assets.errors import BindingNotFound, ChannelNotFound, InputsMissing, PartitionError
+from nova_assets.errors import ChannelNotFound, InputsMissing, PartitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
@@ -180,7 +180,7 @@ def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> Tri
     """Trigger state of a binding for an unpartitioned execution, from the catalog."""
     return TriggerState(
         now=now,
-        registered_at=_registered_at(binding, catalog, now),
+        registered_at=catalog.registered_at(binding.name) or now,
         heads=catalog.data_heads(_trigger_channels(binding)),
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
         finished=_execution_counts_for_partition(_load_execution_counts(binding, catalog)),
@@ -192,13 +192,6 @@ def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> Tri
 def _trigger_channels(binding: Binding) -> set[str]:
     """Channels whose heads can make a binding due: those of its data triggers, and those that it reads."""
     return {c.name for c in binding.reads} | {c for t in binding.triggers if isinstance(t, OnData) for c in t.channels}
-
-
-def _registered_at(binding: Binding, catalog: Catalog, now: datetime) -> datetime:
-    """Registration time of a binding. The current time if the binding is not registered yet."""
-    with suppress(BindingNotFound):
-        return catalog.registered_at(binding.name)
-    return now
 
 
 def _load_execution_counts(binding: Binding, catalog: Catalog) -> dict[tuple[str, str, str], int]:

@@ -52,7 +52,7 @@ class MaterializedPartition:
 
 @dataclass(frozen=True, slots=True)
 class RunningTask:
-    """Execution of a task under a valid lease, whose owner may be dead.
+    """Execution of a binding in one partition under a valid lease. Its owner may be dead.
 
     Args:
         owner: owner of the execution.
@@ -61,6 +61,7 @@ class RunningTask:
 
     owner: str
     lease_until: datetime
+    execution_id: str
 
     def __str__(self) -> str:
         return f"its execution by {self.owner}, whose lease lasts until {self.lease_until:%Y-%m-%d %H:%M:%S}"

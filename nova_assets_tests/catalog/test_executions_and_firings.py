@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -44,6 +45,40 @@ def test_a_firing_is_retried_whatever_else_has_fired(catalog: SqlCatalog) -> Non
     assert first is not None and other is not None
     again = catalog.retry_firing(first.id, 1)
     assert again is not None and (again.id, again.attempt) == (first.id, 2) and catalog.firing(other.id) == other
+
+
+def test_the_executions_of_a_firing_say_how_often_they_failed(catalog: SqlCatalog) -> None:
+    catalog.register([channel])
+    first = catalog.record_firing("b", 0, {})
+    assert first is not None and catalog.executions_of_firing(first) == ()
+
+    def begin(firing_id: str | None = first.id) -> Execution:
+        request = BeginRequest(uuid.uuid4().hex, "b", ("c",), firing_id=firing_id, run_id="r")
+        return catalog.begin(request)
+
+    planned_again = begin()
+    catalog.abort(planned_again.id, "a conflict", counts_as_failure=False)
+    by_hand = begin(None)
+    catalog.fail(by_hand.id, by_hand.epoch, "no")
+    failing = begin()
+    catalog.fail(failing.id, failing.epoch, "no")
+    running = begin()
+    found = {r.id: (r.state, r.failures, r.run_id) for r in catalog.executions_of_firing(first)}
+    assert found == {planned_again.id: ("failed", 0, "r"), failing.id: ("failed", 1, "r"), running.id: ("open", 0, "r")}
+
+
+def test_reads_together_see_one_moment(url: str) -> None:
+    with closing(open_catalog(url)) as one, closing(open_catalog(url)) as other:
+
+        def read_around_a_write() -> list[object]:
+            before = one.read_together(lambda: one.last_firing("b"))
+            other.record_firing("b", 0, {})
+            return [before, one.last_firing("b")]
+
+        assert one.read_together(read_around_a_write) == [None, None]
+        assert one.last_firing("b") is not None
+        with pytest.raises(AssertionError, match="nothing is written"):
+            one.read_together(lambda: one.record_firing("b", 1, {}))
 
 
 def test_what_a_task_staged_before_it_ran_again_is_not_published(catalog: SqlCatalog) -> None:

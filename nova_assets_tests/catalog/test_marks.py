@@ -111,7 +111,9 @@ def test_what_is_marked_while_it_is_made_is_made_once_more(catalog: SqlCatalog) 
 @pytest.mark.core
 def test_what_runs_and_what_fails(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
-    assert catalog.running_partitions() == {("copy", "p=1"): RunningTask(execution.owner, execution.lease_until)}
+    assert catalog.running_partitions() == {
+        ("copy", "p=1"): RunningTask(execution.owner, execution.lease_until, execution.id)
+    }
     catalog.fail(execution.id, execution.epoch, "no")
     begin(catalog, partition="p=2", lease=-1)
     assert catalog.running_partitions() == {}

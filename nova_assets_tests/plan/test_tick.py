@@ -13,7 +13,7 @@ from nova_assets.model.scheduler_state import MaterializedPartition, RunningTask
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, decide_tick
 
 NOW = datetime(2022, 4, 1, tzinfo=UTC)
-RUNNING = RunningTask("host:1:2", NOW + timedelta(seconds=90))
+RUNNING = RunningTask("host:1:2", NOW + timedelta(seconds=90), "e1")
 
 TASKS = {"stores": ["1/a", "1/b", "2/a", "2/b"], "products": ["1", "2"], "weekly": [""]}
 

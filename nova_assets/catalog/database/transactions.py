@@ -116,7 +116,20 @@ class Database:
         Raises:
             CatalogUnavailable: the database cannot be used; the error names the cause.
         """
-        return self._run_with_retries(callback, write=False)
+        shared: Connection | None = getattr(self._current, "shared", None)
+        return self._run_with_retries(callback, write=False) if shared is None else callback(shared)
+
+    def read_together(self, reads: Callable[[], T]) -> T:
+        """Call ``reads`` in one read transaction, which every ``read`` of this thread uses meanwhile."""
+
+        def read_all(c: Connection) -> T:
+            outer, self._current.shared = getattr(self._current, "shared", None), c
+            try:
+                return reads()
+            finally:
+                self._current.shared = outer
+
+        return self.read(read_all)
 
     def write(
         self,
@@ -142,6 +155,7 @@ class Database:
             CatalogUnavailable: the database cannot be used; nothing was kept.
             ValueRefused: a value cannot be stored; nothing was kept.
         """
+        assert getattr(self._current, "shared", None) is None, "nothing is written in read_together"
         return self._run_with_retries(callback, True, before_commit, outcome_resolved_by_caller, no_timeout)
 
     def close(self) -> None:
