@@ -64,11 +64,11 @@ def _show(console: Console, due_runs: list[DueRun]) -> None:
     )
     for r in due_runs:
         rows = "" if r.execution is None else format_count(_rows_written(r))
-        grid.add(_name(r), r.why, _state(r), rows)
+        grid.add(r.name, r.why, _state(r), rows)
     console.print(grid)
     for r in due_runs:
         if r.error is not None or r.waits:
-            console.print(f"{_name(r)}: {r.error or r.waits}", markup=False, soft_wrap=True)
+            console.print(f"{r.name}: {r.error or r.waits}", markup=False, soft_wrap=True)
     for text in dict.fromkeys(_shared_texts(due_runs)):
         console.print(text, markup=False, soft_wrap=True)
     console.print(f"{pluralize(sum(r.execution is not None for r in due_runs), 'execution')} committed")
@@ -84,10 +84,6 @@ def _shared_texts(due_runs: list[DueRun]) -> Iterator[str]:
                 f"{rows['rows_of']}, for {', '.join(rows['executions'])}: {how} "
                 f"(once {cost['shared']:.1f} s of CPU, by each {cost['separate']:.1f} s)"
             )
-
-
-def _name(due_run: DueRun) -> str:
-    return f"{due_run.binding} {due_run.partition}".rstrip()
 
 
 def _state(due_run: DueRun) -> str:

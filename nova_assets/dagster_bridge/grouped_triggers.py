@@ -1,8 +1,8 @@
 """One sensor for the triggers of many bindings. It evaluates those for which the catalog has changed.
 
 Each binding keeps a sensor of its own name, which evaluates nothing. It shows the binding and its trigger on Dagster's
-Automation page, and switches the binding off. The decision is the same as for a sensor per binding: ``triggers``,
-``plan/due`` and the firings in the catalog. The grouped sensor has no cursor. Its memory is in the
+Automation page, and switches the binding off. The decision is the same as for a sensor per binding: ``plan/due``
+and the firings in the catalog. The grouped sensor has no cursor. Its memory is in the
 process, and a new process evaluates all triggers once.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from dagster import (
@@ -19,7 +19,6 @@ from dagster import (
     RunRequest,
     SensorDefinition,
     SensorEvaluationContext,
-    SensorResult,
     SkipReason,
 )
 from dagster._core.definitions.run_request import InstigatorType
@@ -30,18 +29,19 @@ from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.dagster_bridge.triggers import (
     SENSOR_INTERVAL,
-    UNSEEN_CHANGE_INTERVAL,
     BindingJobDefinition,
+    TriggerAnswer,
     answer_trigger,
     build_sensor_of_binding,
     sensor_name,
 )
+from nova_assets.execution.trigger_state import execution_counts_for_partition
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.trigger import After, OnSealed
 from nova_assets.nova_error import NovaError
-from nova_assets.plan.trigger_pause import why_trigger_is_off
+from nova_assets.plan.due import UNSEEN_CHANGE_INTERVAL, why_trigger_is_off
 from nova_assets.plan.trigger_watch import CatalogCounters, TriggerWatch
 from nova_assets.store.store import Store
 
@@ -71,7 +71,7 @@ def build_grouped_sensors(
         return []
     evaluator = GroupedTriggers(triggered)
 
-    def on_tick(context: SensorEvaluationContext) -> SensorResult | SkipReason:
+    def on_tick(context: SensorEvaluationContext) -> list[RunRequest] | SkipReason:
         return evaluator.tick(nova.store(), context)
 
     grouped_sensor = SensorDefinition(
@@ -109,15 +109,24 @@ class GroupedTriggers:
 
     Args:
         bindings: bindings with triggers.
+        answer: evaluates the trigger of one binding.
+        max_requests: number of run requests after which a tick leaves the remaining bindings to the next tick.
     """
 
-    def __init__(self, bindings: list[Binding]) -> None:
+    def __init__(
+        self,
+        bindings: list[Binding],
+        answer: Callable[[Binding, Store, DagsterInstance], TriggerAnswer] = answer_trigger,
+        max_requests: int | None = None,
+    ) -> None:
         self._bindings = {b.name: b for b in bindings}
+        self._answer = answer
+        self._max_requests = max_requests
         self._watch = TriggerWatch(bindings)
         self._is_registered = False
         self._lock = threading.Lock()  # a person can evaluate the sensor in Dagster's UI during a tick
 
-    def tick(self, store: Store, context: SensorEvaluationContext) -> SensorResult | SkipReason:
+    def tick(self, store: Store, context: SensorEvaluationContext) -> list[RunRequest] | SkipReason:
         """Evaluate the triggers that may be due. The error of a binding does not affect the others.
 
         Raises:
@@ -126,7 +135,7 @@ class GroupedTriggers:
         """
         with self._lock:
             self._register_once(store)
-            waiting = self._watch.observe(load_counters(self._bindings.values(), store.catalog), store.catalog.now())
+            waiting = self._watch.observe(_load_counters(self._bindings.values(), store.catalog), store.catalog.now())
             if not waiting:
                 return SkipReason(f"nothing has changed for {len(self._bindings)} bindings")
             return self._evaluate(waiting, store, context)
@@ -147,43 +156,37 @@ class GroupedTriggers:
 
     def _evaluate(
         self, binding_names: list[str], store: Store, context: SensorEvaluationContext
-    ) -> SensorResult | SkipReason:
+    ) -> list[RunRequest] | SkipReason:
         deadline = time.monotonic() + MAX_SECONDS_PER_TICK
         stopped_sensors = stopped_sensor_names(context.instance, code_location_of_sensor(context))
         requests: list[RunRequest] = []
         reasons: list[str] = []
         errors: list[Exception] = []
         for name in binding_names:
-            if len(requests) >= MAX_REQUESTS_PER_TICK or time.monotonic() > deadline:
+            if len(requests) >= (self._max_requests or MAX_REQUESTS_PER_TICK) or time.monotonic() > deadline:
                 break
             binding, now = self._bindings[name], store.catalog.now()
             if sensor_name(binding, DagsterNames.of(store)) in stopped_sensors:
                 self._watch.rest(name, now + UNSEEN_CHANGE_INTERVAL, now)
                 reasons.append(f"{name}: its sensor is stopped")
                 continue
-            assert binding.when is not None
             try:
-                answer = answer_trigger(binding, binding.when, store, context.instance, now)
+                answer = self._answer(binding, store, context.instance)
             except Exception as error:
                 self._watch.rest(name, now + UNSEEN_CHANGE_INTERVAL, now)
-                errors.append(note_trigger_error(error, name))
+                error.add_note(f"(the trigger of binding {name})")
+                log.error("the trigger of %s was not evaluated: %s", name, error)
+                errors.append(error)
                 continue
             self._watch.rest(name, answer.evaluate_at, now)
             requests += answer.requests
             reasons += [] if answer.requests else [f"{name}: {answer.why}"]
         if errors and not requests:
-            raise error_of_triggers(errors)
-        return SensorResult(run_requests=requests) if requests else SkipReason(_describe(reasons))
+            raise _error_of_triggers(errors)
+        return requests or SkipReason(_describe(reasons))
 
 
-def note_trigger_error(error: Exception, binding: str) -> Exception:
-    """Log why the trigger of a binding was not evaluated. Returns the error, with the name of the binding."""
-    error.add_note(f"(the trigger of binding {binding})")
-    log.error("the trigger of %s was not evaluated: %s", binding, error)
-    return error
-
-
-def error_of_triggers(errors: list[Exception]) -> Exception:
+def _error_of_triggers(errors: list[Exception]) -> Exception:
     """One error for the triggers that were not evaluated, so that the tick fails and Dagster shows it.
 
     Dagster shows the text of a group, and neither its errors nor their notes.
@@ -194,15 +197,15 @@ def error_of_triggers(errors: list[Exception]) -> Exception:
     return ExceptionGroup("\n".join([f"{len(errors)} triggers failed", *lines]), errors)
 
 
-def load_counters(bindings: Iterable[Binding], catalog: Catalog) -> CatalogCounters:
+def _load_counters(bindings: Iterable[Binding], catalog: Catalog) -> CatalogCounters:
     """Counters whose change may make one of the bindings due."""
-    triggers = [t for b in bindings for t in b.triggers]
-    counts = catalog.execution_counts() if any(isinstance(t, After) for t in triggers) else {}
-    executions: dict[tuple[str, str], int] = {}
-    for (binding, _, status), count in counts.items():
-        executions[binding, status] = executions.get((binding, status), 0) + count
-    seals = catalog.seal_counts() if any(isinstance(t, OnSealed) for t in triggers) else {}
-    return CatalogCounters(catalog.heads(), seals, executions)
+    kinds = {type(t) for b in bindings for t in b.triggers}
+
+    def read() -> CatalogCounters:
+        executions = execution_counts_for_partition(catalog.execution_counts() if After in kinds else {})
+        return CatalogCounters(catalog.heads(), catalog.seal_counts() if OnSealed in kinds else {}, executions)
+
+    return catalog.read_together(read)
 
 
 def stopped_sensor_names(instance: DagsterInstance, code_location: str | None = None) -> set[str]:

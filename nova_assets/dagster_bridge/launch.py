@@ -18,7 +18,7 @@ from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.grouped_triggers import GROUPED_SENSOR, stopped_sensor_names
 from nova_assets.dagster_bridge.partitions import build_partitions_definition
-from nova_assets.dagster_bridge.triggers import evaluate_trigger, sensor_name
+from nova_assets.dagster_bridge.triggers import answer_trigger, sensor_name
 from nova_assets.errors import DagsterUnavailable
 from nova_assets.model.binding import Binding
 from nova_assets.model.trigger import OnData
@@ -61,9 +61,7 @@ def launch_due(
             or not _is_triggered_by_channels(binding, channel_filter)
         ):
             continue
-        answer = evaluate_trigger(binding, binding.when, store, instance)
-        requests = [answer] if isinstance(answer, RunRequest) else answer if isinstance(answer, list) else []
-        for request in requests:
+        for request in answer_trigger(binding, store, instance).requests:
             run_ids_by_binding.setdefault(binding.name, []).append(_submit_run(binding, request, url, names))
     return run_ids_by_binding
 

@@ -7,9 +7,6 @@ from weakref import WeakValueDictionary
 from dagster import DagsterInstance, DagsterRun
 
 from nova_assets.execution.lease import is_owner_dead, this_process
-from nova_assets.model.catalog import Catalog
-from nova_assets.model.execution import Execution
-from nova_assets.model.partitions import WHOLE
 
 _OWNER_PREFIX = "dagster:"
 
@@ -58,13 +55,3 @@ def _find_ephemeral_run(run_id: str) -> DagsterRun | None:
         return None if instance is None else instance.get_run_by_id(run_id)
     except Exception:  # a closed instance has lost its tables
         return None
-
-
-def find_live_execution(
-    catalog: Catalog, binding: str, instance: DagsterInstance, partition: str = WHOLE
-) -> Execution | None:
-    """Live execution for which a new run of the binding in a partition would have to wait; None if there is none."""
-    for latest in catalog.executions(binding, 1, partition):
-        if latest.has_valid_lease(catalog.now()) and not is_dagster_owner_dead(latest.owner, instance):
-            return latest
-    return None

@@ -35,7 +35,7 @@ from nova_assets.store.store import Store
 
 LIFE_SIGN_INTERVAL = 120  # seconds
 
-SensorAnswer: TypeAlias = SensorResult | RunRequest | SkipReason
+SensorAnswer: TypeAlias = SensorResult | RunRequest | list[RunRequest] | SkipReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Triggers as Dagster sensors. ``plan/due`` alone decides whether a binding is due.
+"""Triggers as Dagster sensors. ``plan/due`` alone decides what is due. A sensor asks, and carries out the answer.
 
 With many bindings, one sensor evaluates all triggers (``grouped_triggers``), by the same functions.
 
@@ -9,10 +9,11 @@ sensors, too, because the tick of a schedule comes only once and would not retry
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 from dagster import (
     AssetKey,
@@ -34,7 +35,6 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.tags import MAX_RETRIES_TAG, PRIORITY_TAG, RUN_KEY_TAG
 
-from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
 from nova_assets.dagster_bridge.partitions import (
@@ -44,19 +44,14 @@ from nova_assets.dagster_bridge.partitions import (
     to_dagster_key,
 )
 from nova_assets.dagster_bridge.resources import NovaResource
-from nova_assets.dagster_bridge.run_liveness import find_live_execution
-from nova_assets.execution.trigger_state import load_trigger_state, load_trigger_states, runs_unpartitioned
-from nova_assets.masking import get_logger
+from nova_assets.dagster_bridge.run_liveness import is_dagster_owner_dead
+from nova_assets.execution.trigger_state import KnownRuns
 from nova_assets.model.binding import Binding
-from nova_assets.model.execution import Execution
-from nova_assets.model.firing import Firing
-from nova_assets.model.partitions import WHOLE
+from nova_assets.model.firing import Firing, FiringRun, FiringRunState
 from nova_assets.model.trigger import OnData, OnSealed, Trigger
-from nova_assets.plan.due import TriggerState, decide_trigger, next_retry_time
-from nova_assets.plan.trigger_pause import why_trigger_is_off
+from nova_assets.operations.due_runs import find_due_steps, record_firing_of
+from nova_assets.plan.due import DueStep, why_trigger_is_off
 from nova_assets.store.store import Store
-
-log = get_logger("nova_assets.triggers")
 
 BindingJobDefinition: TypeAlias = JobDefinition | UnresolvedAssetJobDefinition
 SensorAnswer: TypeAlias = RunRequest | list[RunRequest] | SkipReason
@@ -69,13 +64,19 @@ MAX_RUNS_PER_TICK = 25
 RUN_APPEARANCE_DELAY = timedelta(seconds=10)
 """Time that Dagster may take to record the run of a firing, before the run is requested again."""
 
-UNSEEN_CHANGE_INTERVAL = timedelta(seconds=30)
-"""Time after which a binding is evaluated again that waits for a change that the catalog does not count."""
-
 FIRING_PRIORITY = 10
 """Priority of the runs of firings in Dagster's queue. Backfills and other runs have priority 0."""
 
 SENSOR_INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
+
+_FIRING_RUN_STATES: Mapping[DagsterRunStatus, FiringRunState] = {
+    DagsterRunStatus.SUCCESS: "succeeded",
+    DagsterRunStatus.CANCELED: "canceled",
+    DagsterRunStatus.FAILURE: "failed",
+}
+
+_registered_bindings: WeakKeyDictionary[Store, set[str]] = WeakKeyDictionary()
+"""Names of the bindings that a tick of this process has registered."""
 
 
 def sensor_name(binding: Binding, names: DagsterNames) -> str:
@@ -93,7 +94,7 @@ def build_trigger_sensor(binding: Binding, job: BindingJobDefinition, nova: Nova
         return None
 
     def evaluate(context: SensorEvaluationContext) -> SensorAnswer:
-        return evaluate_trigger(binding, trigger, nova.store(), context.instance)
+        return evaluate_trigger(binding, nova.store(), context.instance)
 
     return build_sensor_of_binding(binding, trigger, job, evaluate, SENSOR_INTERVAL, str(trigger), nova.names)
 
@@ -177,13 +178,20 @@ class TriggerAnswer:
     why: str
     evaluate_at: datetime | None
 
+    @classmethod
+    def of_steps(cls, requests: Sequence[RunRequest], steps: Sequence[DueStep]) -> TriggerAnswer:
+        """Answer by the steps that were decided."""
+        why = "nothing is due in any partition"
+        if len(steps) == 1 and not steps[0].partition:
+            why = _describe_step(steps[0])
+        evaluate_at = (s.decide_again_at for s in steps if s.decide_again_at is not None)
+        return cls(tuple(requests), why, min(evaluate_at, default=None))
+
 
 def evaluate_trigger(
-    binding: Binding, trigger: Trigger, store: Store, instance: DagsterInstance, now: datetime | None = None
+    binding: Binding, store: Store, instance: DagsterInstance, now: datetime | None = None
 ) -> SensorAnswer:
     """Evaluate a binding's trigger once, independently in each partition.
-
-    A tick continues the open firing of a partition, or decides whether the next firing is due.
 
     Args:
         now: time of the evaluation; the catalog's clock by default.
@@ -191,172 +199,95 @@ def evaluate_trigger(
     Returns:
         A run request, a list of run requests (one per partition), or the reason why no run is requested.
     """
-    answer = answer_trigger(binding, trigger, store, instance, now or store.catalog.now())
+    answer = answer_trigger(binding, store, instance, now)
     if not answer.requests:
         return SkipReason(answer.why)
     return list(answer.requests) if binding.dimensions else answer.requests[0]
 
 
 def answer_trigger(
-    binding: Binding, trigger: Trigger, store: Store, instance: DagsterInstance, now: datetime
+    binding: Binding, store: Store, instance: DagsterInstance, now: datetime | None = None
 ) -> TriggerAnswer:
     """Evaluate a binding's trigger once, as ``evaluate_trigger``, and say when to evaluate it again."""
-    off = why_trigger_is_off(binding, store.catalog.definition_statuses())
-    if off:
-        return TriggerAnswer((), off, now + UNSEEN_CHANGE_INTERVAL)
-    store.runtime.register_binding(binding)
-    if not binding.dimensions:
-        return _evaluate_partition(
-            binding, trigger, store, instance, WHOLE, load_trigger_state(binding, store.catalog, now)
-        )
-    if runs_unpartitioned(binding, store.catalog):
-        why = (
-            f"the binding has run unpartitioned; nova switch {binding.name} --to partitions lets it run per partition, "
-            "and partitions=[] in its definition triggers unpartitioned runs"
-        )
-        return TriggerAnswer((), why, now + UNSEEN_CHANGE_INTERVAL)
+    register_once(binding, store)
     requests: list[RunRequest] = []
-    evaluate_at: list[datetime] = []
-    state_by_partition = load_trigger_states(binding, store.catalog, now)
-    multi_partition_columns = find_multi_partition_columns(store.project)
-    add_partitions_to_dagster(instance, ((binding.dimensions, p) for p in state_by_partition), multi_partition_columns)
-    for partition, trigger_state in state_by_partition.items():
-        if not _has_partition_key(
-            binding, to_dagster_key(binding.dimensions, partition, multi_partition_columns), instance
-        ):
-            evaluate_at.append(now + UNSEEN_CHANGE_INTERVAL)
-            continue  # one unknown key, such as a future day, would make Dagster reject all requests
-        answer = _evaluate_partition(binding, trigger, store, instance, partition, trigger_state)
-        requests += answer.requests
-        if answer.evaluate_at is not None:
-            evaluate_at.append(answer.evaluate_at)
+    steps: list[DueStep] = []
+    for step in find_due_steps(binding, store.catalog, DagsterRuns(instance, store), now):
+        steps.append(step)
+        firing = record_firing_of(step, store.catalog)
+        if firing is not None:
+            requests.append(_build_run_request(binding, firing, store))
         if len(requests) == MAX_RUNS_PER_TICK:
             break
-    return TriggerAnswer(tuple(requests), "nothing is due in any partition", min(evaluate_at, default=None))
+    return TriggerAnswer.of_steps(requests, steps)
 
 
-def _has_partition_key(binding: Binding, partition_key: str, instance: DagsterInstance) -> bool:
-    """Whether Dagster knows a partition of the binding under this key."""
-    partitions = build_partitions_definition(binding.dimensions)
-    with partition_loading_context(dynamic_partitions_store=instance):
-        return partitions is not None and partitions.has_partition_key(partition_key)
+def _describe_step(step: DueStep) -> str:
+    """Why a step requests no run."""
+    lost_races = {"fire": "another process has fired the binding", "retry": "another process retries the firing"}
+    why = lost_races.get(step.action, step.why)
+    return why if step.end is None or step.firing is None else f"{step.end.describe(step.firing)}; {why}"
 
 
-def _evaluate_partition(
-    binding: Binding,
-    trigger: Trigger,
-    store: Store,
-    instance: DagsterInstance,
-    partition: str,
-    trigger_state: TriggerState,
-) -> TriggerAnswer:
-    """Evaluate a trigger in one partition. A partition with an open firing is evaluated again at the next tick."""
-    catalog, now = store.catalog, trigger_state.now
-    last_firing, ended_text = catalog.last_firing(binding.name, partition), ""
-    if last_firing is not None and last_firing.state == "requested":
-        answer = _evaluate_requested_firing(binding, last_firing, store, instance, now)
-        if isinstance(answer, RunRequest):
-            return TriggerAnswer((answer,), "", now)
-        if isinstance(answer, SkipReason):
-            return TriggerAnswer((), answer.skip_message or "", now)
-        ended_text = f"{answer}; "
-    busy = find_live_execution(catalog, binding.name, instance, partition)
-    if busy is not None:
-        return TriggerAnswer((), ended_text + _format_busy_execution(busy), now)
-    decision = decide_trigger(trigger, last_firing.positions if last_firing is not None else {}, trigger_state)
-    if not decision.due:
-        return TriggerAnswer((), ended_text + decision.why, decision.due_at)
-    crash_point("fire.before")
-    firing = catalog.record_firing(
-        binding.name, last_firing.n if last_firing is not None else 0, decision.positions, partition, decision.why
+def register_once(binding: Binding, store: Store) -> None:
+    """Register a binding at its first tick in this process, and whenever a restored catalog does not have it."""
+    catalog, registered = store.catalog, _registered_bindings.setdefault(store, set())
+    statuses, registered_at = catalog.read_together(
+        lambda: (catalog.definition_statuses(), catalog.registered_at(binding.name))
     )
-    if firing is None:
-        return TriggerAnswer((), "another process has fired the binding", now)
-    crash_point("fire.after")
-    log.info("%s fires: %s", binding.name, decision.why)
-    return TriggerAnswer((_build_run_request(binding, firing, store),), "", now)
+    if why_trigger_is_off(binding, statuses) or (registered_at is not None and binding.name in registered):
+        return
+    store.runtime.register_binding(binding)
+    registered.add(binding.name)
 
 
-def _evaluate_requested_firing(
-    binding: Binding, firing: Firing, store: Store, instance: DagsterInstance, now: datetime
-) -> RunRequest | SkipReason | str:
-    """Next step of a firing that has been requested.
+class DagsterRuns(KnownRuns):
+    """What Dagster knows of the runs of a project's bindings."""
 
-    If Dagster does not know the firing's run, the run is requested again under the same run key. If the run failed, it
-    is requested under the next attempt's run key, after the backoff and once no live execution blocks it.
+    run_appears_within = RUN_APPEARANCE_DELAY
 
-    Returns:
-        A run request, the reason to wait, or text that says how the firing ended. After an end, the caller decides
-        whether the next firing is due.
-    """
-    records = instance.get_run_records(RunsFilter(tags={FIRING_TAG: firing.id}))  # latest first
-    active_run = next((r.dagster_run for r in records if not r.dagster_run.is_finished), None)
-    if active_run is not None:
-        return SkipReason(f"run {active_run.run_id} of firing {firing.n} is under way")
-    if any(r.dagster_run.status == DagsterRunStatus.SUCCESS for r in records):
-        store.catalog.end_firing(firing.id, "committed")
-        return f"firing {firing.n} is done"
-    if not any(r.dagster_run.tags.get(RUN_KEY_TAG) == firing.run_key for r in records):
-        if now - firing.at < RUN_APPEARANCE_DELAY:
-            return SkipReason(f"the run of firing {firing.n} has just been requested")
-        busy = find_live_execution(store.catalog, firing.binding, instance, firing.partition)
-        if busy is not None:  # ``nova run --due`` carries it out
-            return SkipReason(_format_busy_execution(busy))
-        return _build_run_request(binding, firing, store)
-    run = records[0].dagster_run
-    if run.status == DagsterRunStatus.CANCELED:  # a person canceled the run, so it must not restart
-        outcome = f"firing {firing.n} of {firing.binding} is abandoned: run {run.run_id} was canceled"
-        log.warning("%s; to run it by hand: nova run %s", outcome, firing.binding)
-        store.catalog.end_firing(firing.id, "abandoned", f"run {run.run_id} was canceled")
-        return outcome
-    failed_attempts = sum(_counts_as_failed_attempt(r.dagster_run.run_id, store, instance) for r in records)
-    if failed_attempts >= binding.attempts:
-        outcome = f"firing {firing.n} of {firing.binding} is abandoned after {failed_attempts} failed runs"
-        log.error(
-            "%s, the last of them %s; after a repair, run the binding by hand: nova run %s",
-            outcome,
-            run.run_id,
-            firing.binding,
-        )
-        store.catalog.end_firing(
-            firing.id, "abandoned", f"{failed_attempts} runs failed, the last of them {run.run_id}"
-        )
-        return f"{outcome}, the last of them {run.run_id}; after a repair, run the binding by hand"
-    next_attempt_at = next_retry_time(binding, firing, _run_end_time(records[0]))
-    if now < next_attempt_at:
-        return SkipReason(
-            f"run {run.run_id} of firing {firing.n} failed; the next attempt comes at {next_attempt_at:%H:%M:%S} UTC"
-        )
-    busy = find_live_execution(store.catalog, firing.binding, instance, firing.partition)
-    if busy is not None:
-        return SkipReason(_format_busy_execution(busy))
-    again = store.catalog.retry_firing(firing.id, firing.attempt)
-    return (
-        SkipReason("another process retries the firing") if again is None else _build_run_request(binding, again, store)
-    )
+    def __init__(self, instance: DagsterInstance, store: Store) -> None:
+        self.instance = instance
+        self.store = store
 
+    def is_owner_dead(self, owner: str) -> bool:
+        return is_dagster_owner_dead(owner, self.instance)
 
-def _counts_as_failed_attempt(run_id: str, store: Store, instance: DagsterInstance) -> bool:
-    """Whether a failed run counts as an attempt: it began its execution, or an error prevented that.
+    def runs_of_firing(self, firing: Firing, executions: tuple[FiringRun, ...]) -> tuple[FiringRun, ...]:
+        """Dagster's runs of a firing, and executions in other processes, such as those of ``nova run --due``."""
+        records = self.instance.get_run_records(RunsFilter(tags={FIRING_TAG: firing.id}))
+        begun = {e.run_id for e in executions}
+        known_ids = {r.dagster_run.run_id for r in records}
+        others = (e for e in executions if e.run_id not in known_ids)
+        return (*(self._firing_run(r, r.dagster_run.run_id in begun) for r in records), *others)
 
-    A process that was killed earlier tells nothing about the binding, so its run does not count.
-    """
-    if store.catalog.executions(run_id=run_id, limit=1):
-        return True
-    failures = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
-    events = [e.dagster_event for e in instance.all_logs(run_id, of_type=failures) if e.dagster_event is not None]
-    return any(getattr(e.event_specific_data, "error", None) is not None for e in events)
+    def _firing_run(self, record: RunRecord, has_begun: bool) -> FiringRun:
+        run = record.dagster_run
+        state = _FIRING_RUN_STATES.get(run.status, "active")
+        ended_at = record.update_timestamp if record.end_time is None else datetime.fromtimestamp(record.end_time, UTC)
+        is_failure = run.is_finished and (has_begun or self._has_error(run.run_id))
+        return FiringRun("run", run.run_id, state, ended_at, int(is_failure), run.run_id, run.tags.get(RUN_KEY_TAG, ""))
 
+    def _has_error(self, run_id: str) -> bool:
+        """Whether an error ended a run. A process that was killed leaves none, and tells nothing about the binding."""
+        failures = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
+        events = [e.dagster_event for e in self.instance.all_logs(run_id, of_type=failures)]
+        return any(getattr(e.event_specific_data, "error", None) is not None for e in events if e is not None)
 
-def _run_end_time(record: RunRecord) -> datetime:
-    return record.update_timestamp if record.end_time is None else datetime.fromtimestamp(record.end_time, UTC)
+    def can_run(self, binding: Binding, partitions: Collection[str]) -> Callable[[str], bool]:
+        """Whether Dagster knows a partition. One unknown key, such as a future day, makes it reject all requests."""
+        dimensions = binding.dimensions
+        definition = build_partitions_definition(dimensions) if dimensions else None
+        if definition is None:
+            return super().can_run(binding, partitions)
+        columns = find_multi_partition_columns(self.store.project)
+        add_partitions_to_dagster(self.instance, ((dimensions, p) for p in partitions), columns)
 
+        def has_key(partition: str) -> bool:
+            with partition_loading_context(dynamic_partitions_store=self.instance):
+                return definition.has_partition_key(to_dagster_key(dimensions, partition, columns))
 
-def _format_busy_execution(blocking_execution: Execution) -> str:
-    return (
-        f"execution {blocking_execution.id} of {blocking_execution.owner} is alive; "
-        f"its lease lasts until {blocking_execution.lease_until:%H:%M:%S} UTC"
-    )
+        return has_key
 
 
 def _build_run_request(binding: Binding, firing: Firing, store: Store) -> RunRequest:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import TypeVar
 
-from nova_assets.errors import ExecutionInProgress, InputsMissing
+from nova_assets.errors import ExecutionInProgress, InputsMissing, PartitionError
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.pins import existing_partitions_lookup
-from nova_assets.execution.trigger_state import check_inputs_exist, check_may_run_unpartitioned
+from nova_assets.execution.trigger_state import list_unread_partitions, runs_unpartitioned
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import BeginRequest, Execution
@@ -44,10 +45,10 @@ def build_begin_request(
     """
     partition = binding.partition(partition)
     if partition == WHOLE and not whole:
-        check_may_run_unpartitioned(binding, catalog)
+        _check_may_run_unpartitioned(binding, catalog)
     now, existing = catalog.now(), existing_partitions_lookup(catalog)
     inputs = InputState(lambda channel: existing(channel) or _empty_result(catalog, channel), few_rows)
-    check_inputs_exist(binding, partition, now, inputs)
+    _check_inputs_exist(binding, partition, now, inputs)
     to_pin = channels_to_pin(binding)
     return BeginRequest(
         execution_id=uuid.uuid4().hex,
@@ -61,6 +62,59 @@ def build_begin_request(
         last_read_version_by_channel=_last_read_versions(catalog, binding, partition),
         definition_fingerprint=binding_fingerprint(binding),
     )
+
+
+def _check_may_run_unpartitioned(binding: Binding, catalog: Catalog) -> None:
+    """Check that a binding may run unpartitioned: that the caller did not forget to name a partition.
+
+    A binding runs unpartitioned or per partition (R13). Its first execution decides. An omitted partition must not turn
+    a partitioned binding into an unpartitioned one.
+
+    Raises:
+        PartitionError: the binding is triggered per partition, and has not been executed unpartitioned before.
+    """
+    if binding.when is None or not binding.dimensions or runs_unpartitioned(binding, catalog):
+        return
+    unread = list_unread_partitions(binding, catalog)
+    shape = "/".join(f"{d.column}=..." for d in binding.dimensions)
+    first = f" (such as {unread[0]})" if unread else ""
+    raise PartitionError(
+        f"binding {binding.name!r} is triggered per partition, so a run must name its partitions",
+        found="no partition",
+        expected=f"--partition {shape}, once or several times{first}; --missing, for the {len(unread)} with unread "
+        "data; or --whole, for one unpartitioned run. After --whole, the trigger waits until the cursors are switched "
+        "back",
+        next=f"nova run {binding.name} --missing; in Python: for p in store.unread({binding.name!r}): "
+        f"store.run({binding.name!r}, p)",
+        binding=binding.name,
+        unread=len(unread),
+    )
+
+
+def _check_inputs_exist(binding: Binding, partition: str, now: datetime, inputs: InputState) -> None:
+    """Check that every partition exists which the binding's queries read.
+
+    With missing partitions, a query would silently return a part of its result.
+
+    Raises:
+        InputsMissing: names the missing partitions.
+    """
+    missing_partitions = [
+        name
+        for t in binding.tasks
+        if t.scoped is not None
+        for name in t.scoped.missing_partitions(partition, now, inputs)
+    ]
+    if missing_partitions:
+        more = f" and {len(missing_partitions) - 3} more" if len(missing_partitions) > 3 else ""
+        raise InputsMissing(
+            f"{f'{binding.name} {partition}'.rstrip()} reads partitions that do not exist yet",
+            found=f"no {', '.join(missing_partitions[:3])}{more}",
+            expected="every partition that it reads",
+            next="compute the missing partitions first; nova tick --all computes all datasets in order",
+            binding=binding.name,
+            partition=partition,
+        )
 
 
 def _last_read_versions(catalog: Catalog, binding: Binding, partition: str) -> dict[str, int]:

@@ -5,85 +5,33 @@ Sensors, ``nova run --missing`` and ``nova bindings`` use the same functions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
 
-from nova_assets.errors import ChannelNotFound, InputsMissing, PartitionError
+from nova_assets.errors import ChannelNotFound, PartitionError
+from nova_assets.execution.lease import is_owner_dead
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import Cursor, PartitionState, UnreadData
 from nova_assets.model.cursor_switch import CursorSwitch, SwitchTarget
 from nova_assets.model.execution import Execution
-from nova_assets.model.partition_rule import InputState
+from nova_assets.model.firing import Firing, FiringRun
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values, scope_for_columns
+from nova_assets.model.scheduler_state import RunningTask
 from nova_assets.model.trigger import After, OnData, OnSealed
 from nova_assets.plan.cursor_switch import plan_cursor_switch
-from nova_assets.plan.due import TriggerState, decide_trigger
+from nova_assets.plan.due import DueState, TriggerState, decide_trigger, why_trigger_is_off
 from nova_assets.plan.timeline_chart import cursors_of_unrun_bindings
-from nova_assets.plan.trigger_pause import why_trigger_is_off
 from nova_assets.short_repr import short_repr
 
 
 def runs_unpartitioned(binding: Binding, catalog: Catalog) -> bool:
     """Whether a binding's cursors belong to unpartitioned executions (R13)."""
     return any(c.seq > 0 and not c.partition for c in catalog.cursors(binding.name))
-
-
-def check_may_run_unpartitioned(binding: Binding, catalog: Catalog) -> None:
-    """Check that a binding may run unpartitioned: that the caller did not forget to name a partition.
-
-    A binding runs unpartitioned or per partition (R13). Its first execution decides. An omitted partition must not turn
-    a partitioned binding into an unpartitioned one.
-
-    Raises:
-        PartitionError: the binding is triggered per partition, and has not been executed unpartitioned before.
-    """
-    if binding.when is None or not binding.dimensions or runs_unpartitioned(binding, catalog):
-        return
-    unread = list_unread_partitions(binding, catalog)
-    shape = "/".join(f"{d.column}=..." for d in binding.dimensions)
-    first = f" (such as {unread[0]})" if unread else ""
-    raise PartitionError(
-        f"binding {binding.name!r} is triggered per partition, so a run must name its partitions",
-        found="no partition",
-        expected=f"--partition {shape}, once or several times{first}; --missing, for the {len(unread)} with unread "
-        "data; or --whole, for one unpartitioned run. After --whole, the trigger waits until the cursors are switched "
-        "back",
-        next=f"nova run {binding.name} --missing; in Python: for p in store.unread({binding.name!r}): "
-        f"store.run({binding.name!r}, p)",
-        binding=binding.name,
-        unread=len(unread),
-    )
-
-
-def check_inputs_exist(binding: Binding, partition: str, now: datetime, inputs: InputState) -> None:
-    """Check that every partition exists which the binding's queries read.
-
-    With missing partitions, a query would silently return a part of its result.
-
-    Raises:
-        InputsMissing: names the missing partitions.
-    """
-    missing_partitions = [
-        name
-        for t in binding.tasks
-        if t.scoped is not None
-        for name in t.scoped.missing_partitions(partition, now, inputs)
-    ]
-    if missing_partitions:
-        more = f" and {len(missing_partitions) - 3} more" if len(missing_partitions) > 3 else ""
-        raise InputsMissing(
-            f"{f'{binding.name} {partition}'.rstrip()} reads partitions that do not exist yet",
-            found=f"no {', '.join(missing_partitions[:3])}{more}",
-            expected="every partition that it reads",
-            next="compute the missing partitions first; nova tick --all computes all datasets in order",
-            binding=binding.name,
-            partition=partition,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +74,11 @@ def load_binding_state(binding: Binding, catalog: Catalog) -> BindingState:
 def _due_partitions(binding: Binding, catalog: Catalog, now: datetime) -> tuple[dict[str, str], str]:
     if binding.when is None:
         return {}, "the binding runs by hand"
-    off = why_trigger_is_off(binding, catalog.definition_statuses())
-    if off:
-        return {}, off
-    if not binding.dimensions:
-        states = {WHOLE: load_trigger_state(binding, catalog, now)}
-    elif runs_unpartitioned(binding, catalog):
-        return (
-            {},
-            f"the binding was executed unpartitioned, so its trigger waits: nova switch {binding.name} --to partitions",
-        )
-    else:
-        states = load_trigger_states(binding, catalog, now)
-    due, waits = {}, "nothing is due in any partition"
-    for partition, trigger_state in states.items():
+    watched = load_watched_partitions(binding, catalog, now)
+    if watched.off:
+        return {}, watched.off
+    due, waits = {}, watched.why_none or "nothing is due in any partition"
+    for partition, trigger_state in watched.states.items():
         fired = catalog.last_firing(binding.name, partition)
         decision = decide_trigger(binding.when, fired.positions if fired is not None else {}, trigger_state)
         if decision.due:
@@ -147,6 +86,83 @@ def _due_partitions(binding: Binding, catalog: Catalog, now: datetime) -> tuple[
         elif not binding.dimensions:
             waits = decision.why
     return due, "" if due else waits
+
+
+class KnownRuns:
+    """What a process knows of runs: what the catalog records. An orchestrator knows more."""
+
+    run_appears_within = timedelta()
+
+    def is_owner_dead(self, owner: str) -> bool:
+        """Whether the owner of an execution is certainly dead."""
+        return is_owner_dead(owner)
+
+    def runs_of_firing(self, firing: Firing, executions: tuple[FiringRun, ...]) -> tuple[FiringRun, ...]:
+        """Runs of a firing.
+
+        Args:
+            executions: its executions.
+        """
+        return executions
+
+    def can_run(self, binding: Binding, partitions: Collection[str]) -> Callable[[str], bool]:
+        """Function that tells whether one of these partitions of a binding can be run."""
+        return lambda partition: True
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPartitions:
+    """Partitions of a binding in which its trigger may be due.
+
+    Args:
+        states: partition -> state of the trigger.
+        off: why nothing runs the binding now; empty if nothing prevents it.
+        why_none: why the trigger fires in no partition; empty if it may.
+    """
+
+    now: datetime
+    states: Mapping[str, TriggerState] = field(default_factory=dict)
+    off: str = ""
+    why_none: str = ""
+
+
+def load_watched_partitions(binding: Binding, catalog: Catalog, now: datetime | None = None) -> WatchedPartitions:
+    """Read in which partitions a trigger may be due, and the state of the trigger there, at one moment."""
+    return catalog.read_together(lambda: _read_watched_partitions(binding, catalog, now or catalog.now()))
+
+
+def _read_watched_partitions(binding: Binding, catalog: Catalog, now: datetime) -> WatchedPartitions:
+    off = why_trigger_is_off(binding, catalog.definition_statuses())
+    if off and catalog.registered_at(binding.name) is None:  # its channels may not exist
+        return WatchedPartitions(now, {}, off, off)
+    if not binding.dimensions:
+        return WatchedPartitions(now, {WHOLE: load_trigger_state(binding, catalog, now)}, off)
+    if runs_unpartitioned(binding, catalog):
+        why = (
+            f"the binding has run unpartitioned; nova switch {binding.name} --to partitions lets it run per partition, "
+            "and partitions=[] in its definition triggers unpartitioned runs"
+        )
+        return WatchedPartitions(now, {}, off, off or why)
+    return WatchedPartitions(now, load_trigger_states(binding, catalog, now), off, off)
+
+
+def load_due_state(
+    binding: Binding, partition: str, trigger: TriggerState, off: str, catalog: Catalog, known_runs: KnownRuns
+) -> DueState:
+    """Read the state of one partition on which it is decided what is due, at one moment."""
+
+    def read() -> tuple[Firing | None, tuple[FiringRun, ...], RunningTask | None]:
+        last = catalog.last_firing(binding.name, partition)
+        executions = catalog.executions_of_firing(last) if last is not None and last.state == "requested" else ()
+        return last, executions, catalog.running_partition(binding.name, partition)
+
+    last, executions, running = catalog.read_together(read)
+    runs = known_runs.runs_of_firing(last, executions) if last is not None and last.state == "requested" else ()
+    live = ""
+    if running is not None and not known_runs.is_owner_dead(running.owner):
+        lease_text = f"its lease lasts until {running.lease_until:%H:%M:%S} UTC"
+        live = f"execution {running.execution_id} of {running.owner} is alive; {lease_text}"
+    return DueState(trigger, last, runs, live, off, known_runs.run_appears_within)
 
 
 def check_has_partitions(binding: Binding) -> None:
@@ -183,7 +199,7 @@ def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> Tri
         registered_at=catalog.registered_at(binding.name) or now,
         heads=catalog.data_heads(_trigger_channels(binding)),
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
-        finished=_execution_counts_for_partition(_load_execution_counts(binding, catalog)),
+        finished=execution_counts_for_partition(_load_execution_counts(binding, catalog)),
         sealed={c: catalog.seal_count(c) for c in _sealed_trigger_channels(binding)},
         unread=catalog.unread_data,
     )
@@ -199,7 +215,7 @@ def _load_execution_counts(binding: Binding, catalog: Catalog) -> dict[tuple[str
     return catalog.execution_counts() if any(isinstance(t, After) for t in binding.triggers) else {}
 
 
-def _execution_counts_for_partition(
+def execution_counts_for_partition(
     counts: Mapping[tuple[str, str, str], int], partition: str = WHOLE
 ) -> dict[tuple[str, str], int]:
     """(binding, status) -> number of executions that concern a partition: those for the partition and unpartitioned
@@ -229,18 +245,15 @@ def load_trigger_states(binding: Binding, catalog: Catalog, now: datetime) -> di
     sealed = _load_seal_counts(binding, catalog)
     for partition in sealed.partitions_with_seal():
         heads.setdefault(partition, {})
-    unpartitioned_heads = {
-        c.name: unpartitioned_state.heads.get(c.name, 0) for c in inputs if not set(columns) & set(c.partition_columns)
+    heads_without_data = {
+        **{c.name: 0 for c in inputs},
+        **unpartitioned_state.heads,
+        **{c.name: 0 for c in inputs if set(columns) & set(c.partition_columns)},
     }
     found = {}
     for partition, input_heads in sorted(heads.items()):
         read_positions = {c.name: cursors.get((partition, c.name), 0) for c in inputs}
-        newest_heads = {
-            **unpartitioned_state.heads,
-            **{c.name: 0 for c in inputs},
-            **unpartitioned_heads,
-            **input_heads,
-        }
+        newest_heads = {**heads_without_data, **input_heads}
         seals = {**unpartitioned_state.sealed, **sealed.counts_for_partition(partition)}
         if (
             partition in under_way
@@ -251,7 +264,7 @@ def load_trigger_states(binding: Binding, catalog: Catalog, now: datetime) -> di
                 unpartitioned_state,
                 heads=newest_heads,
                 cursors=read_positions,
-                finished=_execution_counts_for_partition(counts, partition),
+                finished=execution_counts_for_partition(counts, partition),
                 sealed=seals,
                 unread=partial(_unread_in_partition, catalog, columns, partition),
             )
@@ -260,9 +273,10 @@ def load_trigger_states(binding: Binding, catalog: Catalog, now: datetime) -> di
 
 def unread_by_partition(binding: Binding, catalog: Catalog, now: datetime) -> dict[str, dict[str, UnreadData]]:
     """Partition of a binding -> channel that it reads by cursor -> its unread data."""
-    is_partitioned = bool(binding.dimensions)
-    states = load_trigger_states(binding, catalog, now) if is_partitioned else {}
-    states = states if is_partitioned else {WHOLE: load_trigger_state(binding, catalog, now)}
+    if binding.dimensions:
+        states = load_trigger_states(binding, catalog, now)
+    else:
+        states = {WHOLE: load_trigger_state(binding, catalog, now)}
     return {
         partition: {c.name: state.unread(c.name, state.cursors.get(c.name, 0)) for c in binding.cursor_channels}
         for partition, state in states.items()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import ExecutionInProgress
-from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.shared_rows import SharedRowsOfRound
 from nova_assets.execution.task_run import Observer
-from nova_assets.execution.trigger_state import load_trigger_state, load_trigger_states, runs_unpartitioned
+from nova_assets.execution.trigger_state import KnownRuns, load_due_state, load_watched_partitions
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
@@ -22,12 +23,11 @@ from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError
-from nova_assets.plan.due import DueStep, TriggerState, decide_due_step
+from nova_assets.plan.due import UNSEEN_CHANGE_INTERVAL, DueStep, decide_due
 from nova_assets.plan.merged_executions import PlannedExecution, SharedRows, plan_merged_executions
-from nova_assets.plan.trigger_pause import why_trigger_is_off
 from nova_assets.short_repr import short_repr
 
-log = get_logger("nova_assets.due_runs")
+log = get_logger("nova_assets.triggers")
 
 
 # which bindings are looked at, and in which order
@@ -74,52 +74,54 @@ def in_order_of_channels(bindings: Iterable[Binding]) -> list[Binding]:
 # what is due
 
 
-def find_due_steps(binding: Binding, catalog: Catalog) -> Iterator[DueStep]:
-    """What is to be done now for each partition of a registered binding. Changes nothing.
+def find_due_steps(
+    binding: Binding, catalog: Catalog, known_runs: KnownRuns | None = None, now: datetime | None = None
+) -> Iterator[DueStep]:
+    """What is to be done now for each partition of a binding with a trigger. Changes nothing.
 
     The steps are decided one by one, so that a later one sees what the earlier ones have done.
+
+    Args:
+        known_runs: what is known of runs; by default what the catalog records.
+        now: time for which it is decided; by default the time by the catalog's clock.
     """
     if binding.when is None:
         return
-    off = why_trigger_is_off(binding, catalog.definition_statuses())
-    for partition, state in _states_by_partition(binding, catalog).items():
-        last = catalog.last_firing(binding.name, partition)
-        requested: list[Execution] = []
-        if last is not None and last.state == "requested":
-            requested = [e for e in catalog.executions(binding.name, 100, partition) if e.firing_id == last.id]
-        live = _live_execution(binding, partition, state, catalog)
-        yield decide_due_step(binding, partition, state, last, requested, live, off)
+    known_runs = known_runs or KnownRuns()
+    watched = load_watched_partitions(binding, catalog, now)
+    later = watched.now + UNSEEN_CHANGE_INTERVAL
+    if watched.why_none:
+        yield DueStep(binding, WHOLE, "none", watched.why_none, decide_again_at=later)
+    can_run = known_runs.can_run(binding, watched.states)
+    for partition, trigger in watched.states.items():
+        if can_run(partition):
+            state = load_due_state(binding, partition, trigger, watched.off, catalog, known_runs)
+            yield decide_due(binding, partition, state)
+        else:
+            yield DueStep(binding, partition, "none", "the partition cannot be run yet", decide_again_at=later)
 
 
 def record_firing_of(step: DueStep, catalog: Catalog) -> Firing | None:
     """Record what a step means for the firings of its binding. Returns the firing whose execution comes next; None if
-    there is none.
+    there is none, or if another process was faster.
     """
-    last = step.firing
-    if step.gives_up and last is not None:
-        log.error("firing %s of %s is abandoned: %s", last.n, step.binding.name, step.gives_up)
-        catalog.end_firing(last.id, "abandoned", step.gives_up)
+    name, last = step.binding.name, step.firing
+    if step.end is not None and last is not None:
+        if step.end.state == "abandoned":
+            level = logging.ERROR if step.end.failures else logging.WARNING
+            log.log(level, "%s; to run it by hand: nova run %s", step.end.describe(last), name)
+        catalog.end_firing(last.id, step.end.state, step.end.why)
     if step.action == "fire":
         crash_point("fire.before")
         n = last.n if last is not None else 0
-        firing = catalog.record_firing(step.binding.name, n, step.positions, step.partition, step.why)
+        firing = catalog.record_firing(name, n, step.positions, step.partition, step.why)
         crash_point("fire.after")
+        if firing is not None:
+            log.info("%s fires: %s", name, step.why)
         return firing
     if step.action == "retry" and last is not None:
         return catalog.retry_firing(last.id, last.attempt)
     return last if step.action == "run" else None
-
-
-def _states_by_partition(binding: Binding, catalog: Catalog) -> dict[str, TriggerState]:
-    now = catalog.now()
-    if not binding.dimensions:
-        return {WHOLE: load_trigger_state(binding, catalog, now)}
-    return {} if runs_unpartitioned(binding, catalog) else load_trigger_states(binding, catalog, now)
-
-
-def _live_execution(binding: Binding, partition: str, state: TriggerState, catalog: Catalog) -> Execution | None:
-    executions = catalog.executions(binding.name, 1, partition)
-    return next((e for e in executions if e.has_valid_lease(state.now) and not is_owner_dead(e.owner)), None)
 
 
 # what would run
@@ -206,6 +208,11 @@ class DueRun:
 
     __repr__ = short_repr
 
+    @property
+    def name(self) -> str:
+        """Binding and partition, as people write them."""
+        return f"{self.binding} {self.partition}".rstrip()
+
 
 def run_due_bindings(
     runtime: Runtime,
@@ -244,7 +251,7 @@ def run_due_bindings(
                     if due_run.execution is None:
                         waiting.add(where)
                     if shared is not None:
-                        shared.release_after(f"{due_run.binding} {due_run.partition}".rstrip())
+                        shared.release_after(due_run.name)
         if not follow:
             return
 

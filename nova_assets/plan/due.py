@@ -1,13 +1,17 @@
-"""What is due: trigger decisions (Nova 2.3), and what is to be done for a binding and its firings. Pure.
+"""What is due: whether a binding is to be executed now, again, later or not (Nova 2.3). Pure.
 
-The planner takes the state of triggers, and returns a decision with new positions. For each leaf of a trigger, a
-position records up to where it has fired: a head, a time, or a count of executions. A leaf fires when its state has
-moved past its position. The positions are stored together with the firing, in one compare-and-set.
+``decide_due`` decides for one partition of a binding that has a trigger. Sensors, ``nova run --due`` and the job
+``nova_due`` read the state, ask, and carry out the answer. ``next_attempt_time`` decides on a further attempt, also for
+partitions of datasets (``plan/tick``).
+
+For each leaf of a trigger, a position records up to where it has fired: a head, a time, or a count of executions. A
+leaf fires when its state has moved past its position. The positions are stored together with the firing, in one
+compare-and-set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -15,15 +19,18 @@ from zoneinfo import ZoneInfo
 
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel_state import UnreadData
-from nova_assets.model.execution import Execution
-from nova_assets.model.firing import Firing
+from nova_assets.model.firing import Firing, FiringEnd, FiringRun
 from nova_assets.model.period import period_seconds
+from nova_assets.model.registered_definition import DefinitionKey, Statuses
 from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, OnSealed, Trigger
 from nova_assets.short_repr import short_repr
 
 Positions = Mapping[str, Any]
 
 MAX_BACKOFF_SECONDS = 3600.0
+
+UNSEEN_CHANGE_INTERVAL = timedelta(seconds=30)
+"""Time after which it is decided again for a binding that waits for a change that the catalog does not count."""
 
 MAX_COUNTED_TIMES = 100
 """Upper limit for counting missed times of a schedule."""
@@ -92,9 +99,12 @@ def _evaluate(trigger: Trigger, positions: Positions, state: TriggerState) -> Tr
     if isinstance(trigger, Every | Cron):
         return _evaluate_time_trigger(trigger, positions, state)
     if isinstance(trigger, After):
-        return _evaluate_after(trigger, positions, state)
+        count = state.finished.get((trigger.binding, trigger.status), 0)
+        texts = (f"has {trigger.status}", f"has not {trigger.status}")
+        return _evaluate_count(trigger, count, positions, trigger.binding, *texts)
     if isinstance(trigger, OnSealed):
-        return _evaluate_on_sealed(trigger, positions, state)
+        count = state.sealed.get(trigger.channel, 0)
+        return _evaluate_count(trigger, count, positions, trigger.channel, "has a new seal", "has no new seal")
     return TriggerDecision(False, {}, f"unknown trigger {trigger!r}")
 
 
@@ -142,7 +152,7 @@ def _evaluate_time_trigger(trigger: Every | Cron, positions: Positions, state: T
     key, now = str(trigger), state.now
     last = datetime.fromisoformat(positions[key]) if key in positions else None
     times = (
-        _count_periods(trigger, last, now)
+        (1 if last is None else min(int((now - last).total_seconds() // trigger.seconds), MAX_COUNTED_TIMES))
         if isinstance(trigger, Every)
         else _count_cron_times(trigger, last or state.registered_at, now)
     )
@@ -156,10 +166,6 @@ def _evaluate_time_trigger(trigger: Every | Cron, positions: Positions, state: T
         else f"{key} was due {often} since {last or state.registered_at:%Y-%m-%d %H:%M} UTC"
     )
     return TriggerDecision(True, {key: now.isoformat()}, why if times == 1 else f"{why}, which gives one firing")
-
-
-def _count_periods(trigger: Every, last: datetime | None, now: datetime) -> int:
-    return 1 if last is None else min(int((now - last).total_seconds() // trigger.seconds), MAX_COUNTED_TIMES)
 
 
 def _count_cron_times(trigger: Cron, last: datetime, now: datetime) -> int:
@@ -182,65 +188,99 @@ def _next_time(trigger: Every | Cron, last: datetime) -> datetime:
     return moment
 
 
-def next_retry_time(binding: Binding, firing: Firing, last_run_ended_at: datetime) -> datetime:
-    """Earliest time for the next run of a firing whose last run failed.
+def _evaluate_count(trigger: Trigger, count: int, positions: Positions, subject: str, *texts: str) -> TriggerDecision:
+    """Fire if a count has grown.
 
-    The delay doubles with each run. Its maximum is one hour, or ``backoff`` if that is longer, because runs that never
-    begin count as no attempt and may be many.
+    Args:
+        texts: what is said of the subject if it has grown, and if not.
     """
-    backoff = period_seconds(binding.backoff) or 0
-    delay = min(backoff * 2.0 ** min(firing.attempt - 1, 60), max(backoff, MAX_BACKOFF_SECONDS))
-    return last_run_ended_at + timedelta(seconds=delay)
+    due = count > positions.get(str(trigger), 0)
+    return TriggerDecision(due, {str(trigger): count} if due else {}, f"{subject} {texts[0 if due else 1]}")
 
 
-def _evaluate_on_sealed(trigger: OnSealed, positions: Positions, state: TriggerState) -> TriggerDecision:
-    key, count = str(trigger), state.sealed.get(trigger.channel, 0)
-    due = count > positions.get(key, 0)
-    return TriggerDecision(due, {key: count} if due else {}, f"{trigger.channel} has {'a' if due else 'no'} new seal")
+# pauses
 
 
-def _evaluate_after(trigger: After, positions: Positions, state: TriggerState) -> TriggerDecision:
-    key, count = str(trigger), state.finished.get((trigger.binding, trigger.status), 0)
-    due = count > positions.get(key, 0)
-    return TriggerDecision(
-        due, {key: count} if due else {}, f"{trigger.binding} {'has' if due else 'has not'} {trigger.status}"
-    )
+def why_trigger_is_off(binding: Binding, statuses: Statuses) -> str:
+    """Why nothing runs a binding automatically; empty if nothing prevents it.
+
+    A binding waits if it, its trigger, its workflowette or a channel that it writes is paused or removed. A paused
+    binding can still be run by hand.
+    """
+    if not statuses:
+        return ""
+    return why_bound_trigger_is_off(binding.name, binding.workflowette.name, (c.name for c in binding.writes), statuses)
+
+
+def why_bound_trigger_is_off(
+    binding: str, workflowette: str, written_channels: Iterable[str], statuses: Statuses
+) -> str:
+    """As ``why_trigger_is_off``, for a binding of which only the registered definition is known."""
+    keys = [
+        DefinitionKey("binding", binding),
+        DefinitionKey("trigger", binding),
+        DefinitionKey("workflowette", workflowette),
+        *(DefinitionKey("channel", name) for name in written_channels),
+    ]
+    return next(filter(None, (why_is_off(key, statuses) for key in keys)), "")
+
+
+def why_is_off(key: DefinitionKey, statuses: Statuses) -> str:
+    """Whether a definition is paused or removed, by whom, and the command that changes it; empty if it is active."""
+    status = statuses.get(key)
+    if status is None:
+        return ""
+    if status.can_be_taken_back:
+        return f"{key} is {status}: nova remove {key} --undo"
+    return f"{key} is {status}" + ("" if status.is_removed else f": nova resume {key}")
+
+
+# attempts
+
+
+def next_attempt_time(
+    failures: int, failed_at: datetime, *, attempts: int, backoff: float, attempt: int | None = None
+) -> datetime | None:
+    """Earliest time of the next attempt after a failure; None if no attempt is left.
+
+    The delay doubles with each attempt. Its maximum is one hour, or ``backoff`` if that is longer.
+
+    Args:
+        failures: number of failed attempts.
+        failed_at: time of the last failure.
+        attempts: maximum number of attempts.
+        backoff: seconds before the second attempt.
+        attempt: number of the last attempt, if that is not the number of failures: runs that never began count as no
+            failure and may be many.
+    """
+    if failures >= attempts:
+        return None
+    doublings = min((failures if attempt is None else attempt) - 1, 60)
+    return failed_at + timedelta(seconds=min(backoff * 2.0**doublings, max(backoff, MAX_BACKOFF_SECONDS)))
+
+
+# bindings
 
 
 @dataclass(frozen=True, slots=True)
-class FiringStep:
-    """What is to be done for a requested firing.
+class DueState:
+    """State of one partition of a binding on which ``decide_due`` is based.
 
     Args:
-        action: ``run`` carries out its execution, ``retry`` carries it out in the next attempt, ``wait`` does nothing
-            now, and ``abandon`` gives the firing up.
-        why: reason to wait or to give up; empty otherwise.
+        trigger: state of the trigger.
+        last: last firing of the binding in this partition; None before the first.
+        runs: runs of this firing, if it has not ended. Their order does not matter.
+        live: the execution that another one would have to wait for; empty if there is none.
+        off: why nothing runs the binding now; empty if nothing prevents it.
+        run_appears_within: time after a firing in which its run may have been requested without being among ``runs``.
     """
 
-    action: Literal["run", "retry", "wait", "abandon"]
-    why: str = ""
-
-
-def next_firing_step(
-    binding: Binding, firing: Firing, executions: Sequence[Execution], live: Execution | None, now: datetime
-) -> FiringStep:
-    """The next step of a requested firing, by the same rules as under Dagster.
-
-    Args:
-        executions: executions that this firing has requested, latest first.
-        live: execution of the binding in the firing's partition whose owner may be alive; None if there is none.
-    """
-    if live is not None:
-        return FiringStep("wait", f"execution {live.id} of {live.owner} is alive")
-    ended = [e for e in executions if e.state in ("failed", "aborted")]
-    if len(ended) < firing.attempt:
-        return FiringStep("run")
-    if firing.attempt >= binding.attempts:
-        return FiringStep("abandon", f"{firing.attempt} executions failed, the last of them {ended[0].id}")
-    again_at = next_retry_time(binding, firing, ended[0].finished_at or ended[0].started_at)
-    if now < again_at:
-        return FiringStep("wait", f"execution {ended[0].id} failed; the next attempt comes at {again_at:%H:%M:%S} UTC")
-    return FiringStep("retry")
+    trigger: TriggerState
+    last: Firing | None = None
+    runs: tuple[FiringRun, ...] = ()
+    live: str = ""
+    off: str = ""
+    run_appears_within: timedelta = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +295,8 @@ class DueStep:
         why: reason why the binding is due, or why it waits.
         firing: its last firing; None before the first.
         positions: positions to store with a new firing.
-        gives_up: why the last firing is given up; empty if it is not.
-        due_at: time at which the trigger becomes due by itself; None if only a change in the catalog can make it due.
+        end: how the last firing ends; None if it has ended before or goes on.
+        decide_again_at: time at which to decide again; None if only a change in the catalog can make the binding due.
     """
 
     __repr__ = short_repr
@@ -267,8 +307,8 @@ class DueStep:
     why: str = ""
     firing: Firing | None = None
     positions: Positions = field(default_factory=dict)
-    gives_up: str = ""
-    due_at: datetime | None = None
+    end: FiringEnd | None = None
+    decide_again_at: datetime | None = None
 
     @property
     def is_execution(self) -> bool:
@@ -280,40 +320,76 @@ class DueStep:
         return f"{self.binding.name} {self.partition}".rstrip()
 
 
-def decide_due_step(
-    binding: Binding,
-    partition: str,
-    state: TriggerState,
-    last: Firing | None,
-    executions: Sequence[Execution],
-    live: Execution | None,
-    off: str,
-) -> DueStep:
+def decide_due(binding: Binding, partition: str, state: DueState) -> DueStep:
     """Decide what is to be done now for one partition of a binding that has a trigger.
 
+    A firing goes on until it is committed, canceled, or has no attempt left. Only then the trigger decides on the next.
+
     Args:
-        last: last firing of the binding in this partition.
-        executions: executions that this firing has requested, latest first.
-        live: execution of the partition whose owner may be alive.
-        off: why nothing runs the binding now; empty if nothing prevents it.
+        partition: partition of the binding; empty if it has none.
+        state: state read at one time.
     """
     assert binding.when is not None
-    gives_up = ""
+    now, last = state.trigger.now, state.last
+    step = DueStep(binding, partition, "none", firing=last, decide_again_at=now)
     if last is not None and last.state == "requested":
-        if off:
-            return DueStep(binding, partition, "wait", off, last)
-        step = next_firing_step(binding, last, executions, live, state.now)
-        if step.action == "wait":
-            return DueStep(binding, partition, "wait", step.why, last)
-        if step.action != "abandon":
-            return DueStep(binding, partition, step.action, last.why, last)
-        gives_up = step.why
-    decision = decide_trigger(binding.when, last.positions if last is not None else {}, state)
+        step = _continue_firing(step, last, state)
+        if step.end is None:
+            return step
+    decision = decide_trigger(binding.when, last.positions if last is not None else {}, state.trigger)
+    if state.off:
+        return _wait_for_person(replace(step, action="wait" if decision.due else "none"), state)
     if not decision.due:
-        return DueStep(binding, partition, "none", decision.why, last, gives_up=gives_up, due_at=decision.due_at)
-    if off:
-        return DueStep(binding, partition, "wait", off, last, gives_up=gives_up)
-    if live is not None:
-        waits = f"execution {live.id} of {live.owner} is alive"
-        return DueStep(binding, partition, "wait", waits, last, gives_up=gives_up)
-    return DueStep(binding, partition, "fire", decision.why, last, decision.positions, gives_up)
+        return replace(step, action="none", why=decision.why, decide_again_at=decision.due_at)
+    if state.live:
+        return replace(step, action="wait", why=state.live)
+    return replace(step, action="fire", why=decision.why, positions=decision.positions)
+
+
+def _wait_for_person(step: DueStep, state: DueState) -> DueStep:
+    return replace(step, why=state.off, decide_again_at=state.trigger.now + UNSEEN_CHANGE_INTERVAL)
+
+
+def _continue_firing(step: DueStep, firing: Firing, state: DueState) -> DueStep:
+    """Next step of a firing that has not ended, or its end.
+
+    The current attempt is over if its run has ended, or if as many attempts have failed in any process. An execution
+    counts as failed as for cascades: not if it was planned again after a conflict. A run of Dagster that was killed
+    before its execution began does not count, because that tells nothing about the binding.
+    """
+    wait, now = replace(step, action="wait"), state.trigger.now
+    if state.off:
+        return _wait_for_person(wait, state)
+    active = next((r for r in state.runs if r.state == "active"), None)
+    if active is not None:
+        return replace(wait, why=f"{active.name} of firing {firing.n} is under way")
+    if any(r.state == "succeeded" for r in state.runs):
+        return replace(step, end=FiringEnd("committed"))
+    failures = sum(r.failures for r in state.runs)
+    is_over = failures >= min(firing.attempt, step.binding.attempts) or any(
+        r.run_key == firing.run_key for r in state.runs
+    )
+    if not is_over and now - firing.at < state.run_appears_within:
+        return replace(wait, why=f"the run of firing {firing.n} has just been requested")
+    if state.live:
+        return replace(wait, why=state.live)
+    if not is_over:
+        return replace(step, action="run", why=firing.why)
+    latest = max(state.runs, key=lambda r: r.ended_at)
+    if latest.state == "canceled":  # a person canceled the run, so it must not restart
+        return replace(step, end=FiringEnd("abandoned", f"{latest.name} was canceled"))
+    again_at = next_attempt_time(
+        failures,
+        latest.ended_at,
+        attempts=step.binding.attempts,
+        backoff=period_seconds(step.binding.backoff) or 0,
+        attempt=firing.attempt,
+    )
+    if again_at is None:
+        why = f"{failures} {latest.kind}s failed, the last of them {latest.id}"
+        texts = (why, f"{failures} failed {latest.kind}s, the last of them {latest.id}")
+        return replace(step, end=FiringEnd("abandoned", *texts))
+    if now < again_at:
+        next_text = f"the next attempt comes at {again_at:%H:%M:%S} UTC"
+        return replace(wait, why=f"{latest.name} of firing {firing.n} failed; {next_text}")
+    return replace(step, action="retry", why=firing.why)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from nova_assets.model.scheduler_state import MaterializedPartition, RunningTask, TaskFailures
+from nova_assets.plan.due import next_attempt_time
 from nova_assets.plan.freshness import FreshnessLimits, UnreadSince
-from nova_assets.plan.staleness import StalenessReport, StaleReason, TaskInputs, check_staleness
+from nova_assets.plan.staleness import StalenessReport, StaleReason, TaskInputs
 
 _MAX_WAITING_LISTED = 3
 """Maximum number of waiting tasks that the summary of a tick lists."""
@@ -59,7 +60,7 @@ class Policy:
         at_once: maximum number of concurrent tasks, including running ones.
         batch: maximum number of neighbouring partitions of a dataset in one run.
         attempts: number of attempts before a person has to intervene.
-        backoff: seconds before the second attempt; doubles for each further attempt.
+        backoff: seconds before the second attempt; doubles for each further attempt, up to one hour.
         late: dataset -> whether its partitions become stale if an input gets data after it was read.
         drops: maximum share of a dataset's partitions that one tick drops automatically.
         few: number of partitions that may always be dropped, whatever their share.
@@ -115,34 +116,6 @@ class Tick:
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def decide_tick(
-    partitions_by_dataset: Mapping[str, Collection[str]],
-    task_inputs: TaskInputs,
-    state: SchedulerState,
-    policy: Policy | None = None,
-) -> Tick:
-    """Decide a tick from the full state.
-
-    Args:
-        partitions_by_dataset: dataset -> partitions that its tasks write, oldest first; each dataset after its inputs.
-        task_inputs: returns the inputs of a task.
-        state: state of the scheduler.
-        policy: the limits; None for the defaults.
-    """
-    policy = policy or Policy()
-    staleness_by_dataset = {
-        d: check_staleness(
-            d,
-            partitions_by_dataset[d],
-            task_inputs,
-            state.existing_partitions,
-            late_data_is_stale=policy.late.get(d, True),
-        )
-        for d in partitions_by_dataset
-    }
-    return decide_from_staleness(partitions_by_dataset, staleness_by_dataset, task_inputs, state, policy)
-
-
 def decide_from_staleness(
     partitions_by_dataset: Mapping[str, Collection[str]],
     staleness_by_dataset: Mapping[str, StalenessReport],
@@ -150,7 +123,15 @@ def decide_from_staleness(
     state: SchedulerState,
     policy: Policy,
 ) -> Tick:
-    """Decide a tick from existing staleness reports."""
+    """Decide a tick.
+
+    Args:
+        partitions_by_dataset: dataset -> partitions that its tasks write, oldest first; each dataset after its inputs.
+        staleness_by_dataset: dataset -> its stale and missing partitions.
+        task_inputs: returns the inputs of a task.
+        state: state of the scheduler.
+        policy: the limits.
+    """
     return _TickPlanner(partitions_by_dataset, staleness_by_dataset, task_inputs, state, policy).decide()
 
 
@@ -240,10 +221,11 @@ class _TickPlanner:
         if dataset in self.state.paused_datasets:
             return self.state.paused_datasets[dataset]
         failure = self.state.failures_by_task.get((dataset, partition))
-        if failure is not None and failure.consecutive >= self.policy.attempts:
-            return f"a person, after {failure.consecutive} failures"
         if failure is not None:
-            retry_time = failure.at + timedelta(seconds=self.policy.backoff * 2 ** (failure.consecutive - 1))
+            attempts, backoff = self.policy.attempts, self.policy.backoff
+            retry_time = next_attempt_time(failure.consecutive, failure.at, attempts=attempts, backoff=backoff)
+            if retry_time is None:
+                return f"a person, after {failure.consecutive} failures"
             if retry_time > self.state.now:
                 return f"its retry at {retry_time:%Y-%m-%d %H:%M:%S}"
         if (dataset, partition) in self.inputs_in_use:

@@ -75,7 +75,7 @@ class World:
         return job.execute_in_process(instance=self.instance, asset_selection=keys, raise_on_error=False, **how)
 
     def tick(self, now: datetime | None = None) -> Any:
-        return evaluate_trigger(self.binding, self.binding.when, self.store, self.instance, now)
+        return evaluate_trigger(self.binding, self.store, self.instance, now)
 
 
 @pytest.fixture

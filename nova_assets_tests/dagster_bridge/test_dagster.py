@@ -162,9 +162,8 @@ def test_r4_going_on_from_a_failure_keeps_the_pins_and_what_was_staged(world: Wo
 
 def test_on_data_fires_once_for_each_new_head(world: World) -> None:
     def tick(later: int = 0) -> Any:
-        assert binding.when is not None
         now = world.store.catalog.now() + timedelta(seconds=later)
-        return evaluate_trigger(binding, binding.when, world.store, world.instance, now)
+        return evaluate_trigger(binding, world.store, world.instance, now)
 
     assert isinstance(tick(), dg.SkipReason)
     world.store.insert("source", rows(1))
@@ -182,10 +181,7 @@ def test_on_data_fires_once_for_each_new_head(world: World) -> None:
 
 def test_a_failed_run_of_a_firing_is_tried_again_and_then_abandoned(world: World) -> None:
     def tick(later: int = 0) -> Any:
-        assert binding.when is not None
-        return evaluate_trigger(
-            binding, binding.when, world.store, world.instance, datetime.now(UTC) + timedelta(minutes=later)
-        )
+        return evaluate_trigger(binding, world.store, world.instance, datetime.now(UTC) + timedelta(minutes=later))
 
     world.store.insert("source", rows(1))
     for attempt in (1, 2, 3):
@@ -198,12 +194,26 @@ def test_a_failed_run_of_a_firing_is_tried_again_and_then_abandoned(world: World
     assert world.store.catalog.last_firing("w").state == "abandoned"  # type: ignore[union-attr]
 
 
+def test_attempts_of_nova_run_due_count_with_those_of_the_sensor(world: World) -> None:
+    def tick(later: int = 0) -> Any:
+        return evaluate_trigger(binding, world.store, world.instance, datetime.now(UTC) + timedelta(minutes=later))
+
+    world.store.insert("source", rows(1))
+    failing.append("again")
+    [by_hand] = world.store.run_due()
+    assert by_hand.error is not None
+    assert "of firing 1 failed; the next attempt comes at" in str(tick().skip_message)
+    for attempt in (2, 3):
+        request = tick(attempt)
+        assert request.run_key == f"w#1#{attempt}"
+        failing.append("again")
+        world.run(tags={**request.tags, "dagster/run_key": request.run_key}, raise_on_error=False)
+    assert "abandoned after 3 failed runs" in str(tick().skip_message)
+
+
 def test_runs_that_never_began_are_no_attempts(world: World) -> None:
     def tick(later: int) -> Any:
-        assert binding.when is not None
-        return evaluate_trigger(
-            binding, binding.when, world.store, world.instance, datetime.now(UTC) + timedelta(hours=later)
-        )
+        return evaluate_trigger(binding, world.store, world.instance, datetime.now(UTC) + timedelta(hours=later))
 
     world.store.insert("source", rows(1))
     for n in range(1, 8):

@@ -77,7 +77,7 @@ def test_a_trigger_fires_in_partitions_that_are_not_yet_published(deployment: Da
     store: Store = deployment.opener(project, settings=resources.load_settings(catalog=deployment.catalog))
     with store:
         [binding] = project.bindings
-        requests = evaluate_trigger(binding, binding.when, store, deployment.instance)
+        requests = evaluate_trigger(binding, store, deployment.instance)
     assert isinstance(requests, list) and [r.partition_key for r in requests] == ["e|f", "g%2Fh"]
 
 

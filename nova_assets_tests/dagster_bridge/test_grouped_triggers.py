@@ -257,8 +257,7 @@ def test_a_binding_that_is_paused_or_removed_requests_nothing_until_that_is_take
     ticks.store.remove("binding", "b2")
     ticks.insert(0, 1, 2, 3)
     binding = ticks.store.project.binding("b2")
-    assert binding.when is not None
-    answer = evaluate_trigger(binding, binding.when, ticks.store, ticks.instance)
+    answer = evaluate_trigger(binding, ticks.store, ticks.instance)
     assert isinstance(answer, dg.SkipReason) and "binding b2 is removed by" in str(answer.skip_message)
     run = ticks.definitions.resolve_job_def("b2").execute_in_process(instance=ticks.instance, raise_on_error=False)
     [failure] = [e for e in run.all_events if e.is_step_failure]

@@ -125,8 +125,7 @@ def test_r17_inserts_reach_dagster_partition_by_partition_and_once(world: World)
 
 def test_a_data_trigger_fires_for_each_partition_with_something_unread(world: World) -> None:
     def tick() -> Any:
-        assert daily.when is not None
-        return evaluate_trigger(daily, daily.when, world.store, world.instance)
+        return evaluate_trigger(daily, world.store, world.instance)
 
     assert isinstance(tick(), dg.SkipReason)
     world.store.insert("sales", rows((1, "a"), (3, "b")))
@@ -146,11 +145,10 @@ def test_a_binding_that_was_executed_whole_is_not_triggered_by_partition(world: 
     world.store.insert("sales", rows((1, "a")))
     world.store.run("daily", whole=True)
     world.store.insert("sales", rows((2, "a")))
-    assert daily.when is not None
-    answer = evaluate_trigger(daily, daily.when, world.store, world.instance)
+    answer = evaluate_trigger(daily, world.store, world.instance)
     assert isinstance(answer, dg.SkipReason) and "nova switch daily --to partitions" in str(answer.skip_message)
     world.store.switch("daily", "partitions")
-    requests = evaluate_trigger(daily, daily.when, world.store, world.instance)
+    requests = evaluate_trigger(daily, world.store, world.instance)
     assert isinstance(requests, list) and [r.partition_key for r in requests] == ["2024-01-02"]
 
 

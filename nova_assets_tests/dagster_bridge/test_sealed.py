@@ -43,7 +43,7 @@ def open_store(home: Path, *bindings: Any) -> Store:
 
 
 def requested(store: Store, binding: Any, instance: Any) -> list[str | None]:
-    answer = evaluate_trigger(binding, binding.when, store, instance)
+    answer = evaluate_trigger(binding, store, instance)
     found = answer if isinstance(answer, list) else [answer]
     return [r.partition_key for r in found if isinstance(r, dg.RunRequest)]
 

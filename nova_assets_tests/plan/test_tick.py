@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_assets.model.scheduler_state import MaterializedPartition, RunningTask, TaskFailures
-from nova_assets.plan.tick import Batch, Policy, SchedulerState, decide_tick
+from nova_assets.plan.staleness import TaskInputs, check_staleness
+from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
 
 NOW = datetime(2022, 4, 1, tzinfo=UTC)
 RUNNING = RunningTask("host:1:2", NOW + timedelta(seconds=90), "e1")
@@ -28,6 +29,16 @@ def needs(dataset: str, partition: str) -> Sequence[tuple[str, Collection[str]]]
 
 def facts(**given: Any) -> SchedulerState:
     return SchedulerState(**{"now": NOW, "existing_partitions": {}, **given})
+
+
+def decide_tick(
+    tasks: dict[str, list[str]], inputs: TaskInputs, state: SchedulerState, policy: Policy | None = None
+) -> Tick:
+    """The tick after every dataset was checked."""
+    policy, existing = policy or Policy(), state.existing_partitions
+    late = {d: policy.late.get(d, True) for d in tasks}
+    checked = {d: check_staleness(d, tasks[d], inputs, existing, late_data_is_stale=late[d]) for d in tasks}
+    return decide_from_staleness(tasks, checked, inputs, state, policy)
 
 
 def made(*partitions: str, seq: int = 1, **read: int) -> dict[str, MaterializedPartition]:
