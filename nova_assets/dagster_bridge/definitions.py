@@ -35,8 +35,7 @@ from nova_assets.dagster_bridge.channel_checks import build_channel_checks
 from nova_assets.dagster_bridge.condition import has_own_condition, register_reader
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.dataset_ticks import tick_sensor_job
-from nova_assets.dagster_bridge.due_runs import build_due_runs
-from nova_assets.dagster_bridge.grouped_triggers import build_grouped_sensors
+from nova_assets.dagster_bridge.grouped_triggers import build_due_runs, build_grouped_sensors
 from nova_assets.dagster_bridge.lost_runs import build_lost_runs_sensor
 from nova_assets.dagster_bridge.maintenance import maintenance_sensor_job
 from nova_assets.dagster_bridge.notify_sensor import build_notify_sensor

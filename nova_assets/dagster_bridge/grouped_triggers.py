@@ -2,8 +2,13 @@
 
 Each binding keeps a sensor of its own name, which evaluates nothing. It shows the binding and its trigger on Dagster's
 Automation page, and switches the binding off. The decision is the same as for a sensor per binding: ``plan/due``
-and the firings in the catalog. The grouped sensor has no cursor. Its memory is in the
-process, and a new process evaluates all triggers once.
+and the firings in the catalog. The grouped sensor has no cursor. Its memory is in the process, and a new process
+evaluates all triggers once.
+
+In one layout, each due binding gets a run of its own (``nova_triggers``). In the other, one run executes all that is
+due (``nova_due``), as ``nova run --follow`` does (Nova, section 4). Bindings that are due together share common rows,
+and a binding that reads the output of another one follows in the same run, without waiting for a sensor. Each has its
+own execution and commit. All commits are materializations of this run.
 """
 
 from __future__ import annotations
@@ -12,27 +17,38 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from dagster import (
     DagsterInstance,
     DefaultSensorStatus,
+    Failure,
+    OpExecutionContext,
+    Output,
     RunRequest,
     SensorDefinition,
     SensorEvaluationContext,
     SkipReason,
 )
+from dagster._core.definitions.job_definition import JobDefinition
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import InstigatorStatus
 
 from nova_assets.dagster_bridge.code_locations import code_location_of_sensor
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
+from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
+from nova_assets.dagster_bridge.ops import runtime_of_run
 from nova_assets.dagster_bridge.resources import NovaResource
+from nova_assets.dagster_bridge.run_commits import report_execution
+from nova_assets.dagster_bridge.sensor_job import SensorJob, log_periodically
 from nova_assets.dagster_bridge.triggers import (
     SENSOR_INTERVAL,
     BindingJobDefinition,
     TriggerAnswer,
     answer_trigger,
     build_sensor_of_binding,
+    register_once,
     sensor_name,
 )
 from nova_assets.execution.trigger_state import execution_counts_for_partition
@@ -41,6 +57,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.trigger import After, OnSealed
 from nova_assets.nova_error import NovaError
+from nova_assets.operations.due_runs import DueRun, find_due_steps, record_firing_of, run_due_bindings
 from nova_assets.plan.due import UNSEEN_CHANGE_INTERVAL, why_trigger_is_off
 from nova_assets.plan.trigger_watch import CatalogCounters, TriggerWatch
 from nova_assets.store.store import Store
@@ -48,6 +65,8 @@ from nova_assets.store.store import Store
 log = get_logger("nova_assets.triggers")
 
 GROUPED_SENSOR = "nova_triggers"
+DUE_JOB = "nova_due"
+PAUSE_AFTER_FAILURE = 5  # seconds; failed executions have a delay of their own
 
 MAX_SECONDS_PER_TICK = 10.0
 """Time after which a tick leaves the remaining bindings to the next tick. Dagster cancels a tick after a minute."""
@@ -227,3 +246,64 @@ def stopped_sensor_names(instance: DagsterInstance, code_location: str | None = 
 def _describe(reasons: list[str], limit: int = 10) -> str:
     more = [f"and {len(reasons) - limit} more bindings wait"] if len(reasons) > limit else []
     return "\n".join([*reasons[:limit], *more])
+
+
+# one run for all that is due
+
+
+def build_due_runs(
+    triggered: list[Binding], jobs: Mapping[str, BindingJobDefinition], nova: NovaResource
+) -> tuple[JobDefinition, list[SensorDefinition]]:
+    """Job ``nova_due`` with its sensor, and for each binding with a trigger a sensor that switches it on and off.
+
+    Args:
+        triggered: bindings with a trigger.
+        jobs: name of a binding -> its own job, for runs by hand.
+    """
+    triggers = GroupedTriggers(triggered, _answer_trigger, max_requests=1)
+    job, sensor = SensorJob(
+        name=DUE_JOB,
+        op_name="run_due",
+        job_description="Runs the bindings that are due, one after the other, each with its own commit.",
+        sensor_description=f"Requests a run if one of {len(triggered)} bindings is due. "
+        "To switch one binding off, stop the sensor with its name.",
+        run=partial(_run_due, triggered),
+        evaluate=lambda context, store: triggers.tick(store, context),
+        sensor_interval=SENSOR_INTERVAL,
+        pause_after_failure=PAUSE_AFTER_FAILURE,
+    ).build_definitions(nova)
+    return job, [sensor, *(build_switch(b, jobs[b.name], nova.names, f"{DUE_JOB}_sensor") for b in triggered)]
+
+
+def _answer_trigger(binding: Binding, store: Store, instance: DagsterInstance) -> TriggerAnswer:
+    """Whether a run has anything to do for a binding. It is looked at again, until it is not due any more."""
+    register_once(binding, store)
+    steps = list(find_due_steps(binding, store.catalog))
+    for step in steps:
+        if step.end is not None and not step.is_execution:  # no run comes that would record it
+            record_firing_of(step, store.catalog)
+    requests = (RunRequest(),) if any(s.is_execution for s in steps) else ()
+    return TriggerAnswer.of_steps(requests, steps)
+
+
+def _run_due(bindings: list[Binding], context: OpExecutionContext, store: Store) -> Output[dict[str, Any]]:
+    """Run what is due of these bindings, until nothing is due.
+
+    Raises:
+        Failure: executions have failed. The others are committed.
+    """
+    stopped, names = stopped_sensor_names(context.instance), DagsterNames.of(store)
+    active = [b for b in bindings if sensor_name(b, names) not in stopped]
+    done: list[DueRun] = []
+    with forward_logs_to_dagster(context.log), log_periodically(context.log.info, "what is due still runs"):
+        for due_run in run_due_bindings(runtime_of_run(context, names), active, follow=True, run_id=context.run_id):
+            done.append(due_run)
+            if due_run.execution is not None:
+                report_execution(context, store, due_run.execution)
+            if due_run.error is not None:
+                context.log.error(f"{due_run.name}: {due_run.error.render()}")
+    failed = [r for r in done if r.error is not None]
+    if failed:
+        lines = [f"{r.name}: {r.error}" for r in failed]
+        raise Failure("\n".join([f"{len(failed)} of {len(done)} failed", *lines]), allow_retries=False)
+    return Output({"committed": [r.name for r in done if r.execution is not None]})
