@@ -19,7 +19,7 @@ import click
 import nova_assets
 from nova_assets import components, dagster_bridge, testing
 from nova_assets.cli.main import cli
-from nova_assets.service.app import make_app
+from nova_assets.service.assembly import make_app
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.settings import Settings
 
