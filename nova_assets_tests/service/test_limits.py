@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from nova_assets.client.transport import check_response, is_not_started
 
+from nova_assets.client.transport import check_response, is_not_started
 from nova_assets.errors import ServiceUnavailable
 from nova_assets.service.http.request_limits import timeout_advice
 from nova_assets_tests import patient
