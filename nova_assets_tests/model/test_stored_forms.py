@@ -132,7 +132,7 @@ OBJECTS: Mapping[str, Stored] = {
     ),
     "notification": Stored(
         Notification(
-            "execution_failed",
+            "failed",
             datetime(2024, 1, 2, 3, tzinfo=UTC),
             "it failed",
             "b",
