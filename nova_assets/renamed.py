@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from nova_assets.errors import Renamed
 
+# An alias would keep both names alive, and a deprecation warning is lost in Spark's output. JSON keys, routes and the
+# names in catalogs and Dagster do not change, because programs read them.
+
 _NEW_ARGUMENT_NAMES: Mapping[str, Mapping[str, str]] = {
     "nova.Channel": {"compacting": "compaction"},
     "nova.external": {"done": "success_file"},

@@ -30,6 +30,8 @@ def check_preconditions(
     Raises:
         CommitConflict: a precondition failed.
     """
+    # A lapsed lease does not refuse the commit. Others may take over then, and change this row first. Until then the
+    # staged files are there, and an hour of Spark is not lost because a machine slept.
     if execution is None or execution["state"] != "running" or execution["epoch"] != request.epoch:
         actual = "gone" if execution is None else f"{execution['state']}, epoch {execution['epoch']}"
         raise commit_conflict("the execution is no longer live", "execution", actual, f"running, epoch {request.epoch}")
@@ -46,6 +48,7 @@ def check_preconditions(
     _check_blocks_not_added(c, [p for p in request.added_blocks if p.span is not None and not p.replaces_base])
     for no_consumer in request.required_without_consumers:
         _check_no_consumer(c, no_consumer.channel, request.execution_id)
+    # Deltas of several writers do not exclude each other (R6), so others may have added to the same sums.
     for sum_headroom in request.required_sum_headrooms:
         if channel_rows[sum_headroom.channel]["head"] != sum_headroom.seq:
             _check_sum_headroom(c, sum_headroom)

@@ -206,6 +206,7 @@ class Commits(CatalogPart):
             p.channel for p in request.added_blocks if p.kind == "base" and p.span is None and p.origin != "drop"
         }
         channels_with_news = {p.channel for p in request.added_blocks if p.takes_sequence_number and p.origin != "drop"}
+        # Never set back: from now on, collection keeps the snapshots at cursors, to compare the next base with (R15).
         c.execute(
             update(channels).where(channels.c.name.in_(based_channels), channels.c.bases.is_(False)).values(bases=True)
         )

@@ -15,6 +15,7 @@ from nova_assets.catalog.database.column_types import UtcMicroseconds
 from nova_assets.catalog.database.transactions import batched
 from nova_assets.catalog.tables import bindings, metadata
 
+# In the catalog, because Dagster's storage has no compare-and-set, and sensors of two locations run at the same moment.
 publishers = Table(
     "nova_publishers",
     metadata,

@@ -77,6 +77,8 @@ class GarbageCollection(CatalogPart):
 
         def collect_blocks(c: Connection) -> CollectedGarbage:
             c.execute(select(channels.c.name).where(channels.c.name == channel).with_for_update()).all()
+            # An execution that pins an older head now gets BlockCollected and never a wrong answer, because the numbers
+            # of collected blocks stay known.
             collectable_blocks = blocks_to_collect(
                 retention_verdicts(read_retention_state(c, self.database, channel, retain_seconds, partitions))
             )
@@ -150,6 +152,7 @@ class GarbageCollection(CatalogPart):
 def _read_deletable(c: Connection, collected_before: datetime) -> list[tuple[str, str]]:
     """Files that may be deleted, as (block, path). All blocks that list a file were collected before a time."""
     other_files, other_blocks = files.alias("other"), blocks.alias("of")
+    # A compacted base of an append-only channel lists large files of older blocks as they are.
     in_live_block = exists().where(
         other_files.c.path == files.c.path,
         other_files.c.block_id == other_blocks.c.id,
@@ -232,7 +235,7 @@ def _active_pins(c: Connection, channel: str) -> Iterable[PinnedRead]:
     pin_columns = (pins.c.head, pins.c.cursor, pins.c.partition, pins.c.has_run)
     live = select(executions.c.id, executions.c.binding, *pin_columns)
     live = live.join(pins, pins.c.execution_id == executions.c.id).where(pins.c.channel == channel)
-    # A lapsed execution counts, too. Until it is aborted, it may be renewed and commit (decision 0001).
+    # A lapsed execution counts, too. Until it is aborted, it may be renewed and commit.
     for row in c.execute(live.where(executions.c.state.in_(["running", "failed"]))).mappings():
         holder = f"execution {row['id'][:8]} of {row['binding'] or 'an insert or reader'}"
         yield PinnedRead(holder, row["head"], row["cursor"], row["partition"], row["has_run"])

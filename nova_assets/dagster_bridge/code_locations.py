@@ -43,5 +43,6 @@ def code_location_of_sensor(context: SensorEvaluationContext) -> str | None:
 
 def _project_channel_names(store: Store) -> set[str]:
     """Names of the project's channels and of the quarantine channels of file sources."""
+    # Not all channels of the catalog: a hundred commits on channels of no project would hold up those of all others.
     channels = store.project.channels
     return {c.name for c in channels} | {quarantine_channel(c).name for c in channels if c.source is not None}

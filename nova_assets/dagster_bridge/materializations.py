@@ -41,6 +41,8 @@ from nova_assets.store.store import Store
 
 DATA_VERSION = "dagster/data_version"
 
+# Not a public name of Dagster. Rejected: optional inputs, which assets do not have; observable assets, which cannot be
+# materialized; and outputs of checks, which do not skip steps but are no assets.
 NO_EVENT = SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 """Metadata key of an output for which Dagster records no materialization."""
 

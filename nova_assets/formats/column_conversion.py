@@ -118,6 +118,7 @@ def convert_to_inferred_type(
 
 def contains_null_type(type_: pa.DataType) -> bool:
     """Whether a type or a nested part of it is Arrow's null type."""
+    # Nested parts count: an empty list is not null, so its column cannot be left out until a value shows its type.
     if _is.is_null(type_):
         return True
     if _is.is_dictionary(type_) or not _is.is_nested(type_):

@@ -150,6 +150,7 @@ def _add_lines(collector: RowCollector, lines: Sequence[Line]) -> None:
                 line.raw.decode("utf-8-sig"), parse_float=Decimal, object_pairs_hook=_dict_without_duplicates
             )
         except (ValueError, ArithmeticError, RecursionError) as error:  # from JSON, UTF-8 and decimals
+            # A last line that was cut off is refused alone: such files grow by appending, and it looks like a bad line.
             reason = f"no JSON: {error}" if str(error) else f"no JSON: {type(error).__name__}"
             collector.refused.append(RefusedRecord.from_bytes(reason, line.number, line.raw))
         else:

@@ -98,6 +98,7 @@ def read_valid_records(
             else record_reader(file, schema, drop_undeclared)
         )
     except READ_ERRORS as error:
+        # Nothing of the file is kept: it will come again as a whole, and its first rows would be there twice.
         raise unreadable_file_error(file, error) from error
     table = parsed.table.select([n for n in parsed.table.column_names if n in (*schema.names, DELETED)])
     target_schema = Schema(

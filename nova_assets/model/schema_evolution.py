@@ -88,6 +88,8 @@ def _schema_of_first_data(channel: str, data_schema: Schema, on_schema_change: s
     all_null_columns = [f.name for f in data_schema.fields if f.type == UNKNOWN_TYPE]
     if not all_null_columns:
         return data_schema
+    # A null says the same as a missing column, so nothing is lost if the column comes with its first value. As text, it
+    # would refuse a later 2.5. Without ``evolve``, the first data decides for good, so such a column could never come.
     if on_schema_change == "evolve" and len(all_null_columns) < len(data_schema.fields):
         return data_schema.without_columns(*all_null_columns)
     names = ", ".join(map(quote_identifier, all_null_columns))

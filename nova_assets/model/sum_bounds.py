@@ -20,6 +20,8 @@ from nova_assets.model.reads import Read, source_blocks
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.nova_error import NovaError
 
+# Such a delta is not stored in a wider type: that moves the limit and removes none, and consumers rely on the type.
+
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 

@@ -21,6 +21,7 @@ FLOATS = frozenset({"float", "double"})
 
 def canonical_value(value: Any) -> Any:
     """Canonical form of a Python value. Two values are equal if the ``repr`` of their canonical forms is equal."""
+    # Spark, Arrow and Python disagree on zeros: 0.0 and -0.0 would be two live rows of one key (R11).
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value + 0.0
     if isinstance(value, dict):

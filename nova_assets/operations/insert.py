@@ -84,6 +84,7 @@ class DataInserter:
         with self.engine.computation_scope():
             frame, options = self._to_frame_and_options(state.channel, data, history.schema, options, keep_files)
             if repeated_commit is not None:
+                # The rows are read again, half a second per million: unread, other rows under a used key would be lost.
                 return repeated_commit.as_repeated(
                     channel, self._compute_frame_digest(state.channel, history, frame, kind)
                 )

@@ -78,6 +78,7 @@ def row_width(rows: int, file_bytes: int, uncompressed_bytes: int) -> RowWidth:
     """
     if rows <= 0:
         return RowWidth()
+    # Bytes on disk say little: text may take a tenth of its size, and repetitive text a thousandth.
     uncompressed_bytes = uncompressed_bytes or file_bytes * ASSUMED_COMPRESSION_RATIO
     return RowWidth(uncompressed_bytes // rows, min(1.0, file_bytes / max(1, uncompressed_bytes)))
 

@@ -164,6 +164,7 @@ def group_by_written_schema(
 
 
 def _written_schema(compact: PlannedCompaction, partition_history: PartitionHistory, history: History) -> Schema:
+    # Not the channel's schema: a base at 2, written after a column was dropped, would take its values from ``at=2``.
     # Deltas of Custom models may have columns of their own.
     schema_blocks = [
         b
@@ -201,6 +202,8 @@ def compactions_of_complete_partitions(history: History, policy: Compaction) -> 
         if deltas:
             found.append(PlannedCompaction(partition_history.partition, at, "the partition is complete"))
         elif base is not None and base.origin == "compact" and base.hi == at and isinstance(history.merge, Append):
+            # Earlier compactions may have left small files in a base at this number, where no second base can be added
+            # (R14). A base that answers the same (R9) replaces that base.
             files = base.manifest.files
             small = [f.bytes for f in files if f not in _files_to_keep(files, policy.target, is_final=True)]
             if len(small) > file_count_for(sum(small), policy.target):

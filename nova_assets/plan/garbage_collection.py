@@ -31,6 +31,8 @@ def retention_verdicts(state: RetentionState) -> tuple[RetentionVerdict, ...]:
         reasons_by_block[dropped.id]["readers of later changes: the block records that the partition was dropped"] = (
             None
         )
+    # What a read needs is not described a second time. Reads open the newest base and the fewest deltas, so without the
+    # blocks that they do not open, they still open the same blocks.
     for reason, read in _retained_reads(state):
         for block in source_blocks(read):
             assert isinstance(block, Block)

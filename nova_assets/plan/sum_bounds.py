@@ -82,6 +82,7 @@ def block_chains_to_sum(history: History, partition_history: PartitionHistory) -
     finest_deltas = _finest_deltas_to_head(
         next((t for t in undropped_histories if t.partition == partition_history.partition), partition_history)
     )
+    # An int that goes from -2e9 to 0 and to 2e9 is right in each snapshot, but its last two deltas add up to 4e9.
     if finest_deltas != newest_first:
         yield finest_deltas
 

@@ -3,6 +3,8 @@
 Spark is loaded on the first access to data.
 """
 
+# Not in ``store``, which the service imports: a store that opened an embedded service would close a cycle of imports.
+
 from __future__ import annotations
 
 import importlib

@@ -214,6 +214,7 @@ def _infer_arrow_array(values: Iterable[Any]) -> pa.Array:
     """Array with the type that Arrow infers. NumPy values are replaced first, because some combinations crash the
     process."""
     _check_nesting_depth(values, _MAX_DEPTH)
+    # numpy.datetime64 beside numpy.int32 in one column made Arrow's inference end the process.
     return pa.array([_numpy_to_python(v) for v in values], from_pandas=True)
 
 

@@ -78,6 +78,7 @@ class LazySparkSession:
             EngineUnavailable: no session can be created, or the session that the user passed has ended.
         """
         with self._lock:
+            # Otherwise PySpark would answer each further call with "Connection refused", and no retry could succeed.
             if self._session is not None and has_session_ended(self._session):
                 self._drop_ended_session(self._session)
             if self._session is None:

@@ -120,6 +120,7 @@ class BatchLimitScope:
         """
         if row_width.is_narrow or row_width.row_bytes <= self.widest_row_width.row_bytes:
             return
+        # Not options of one frame's reader: Spark takes the batch size from its session alone.
         spark = get_session()
         self.widest_row_width = row_width
         self.holders.append((spark, hold_settings(spark, spark_batch_settings(row_width))))

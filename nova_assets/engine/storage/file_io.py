@@ -1,6 +1,7 @@
 """Files by address: local paths, ``s3://BUCKET/KEY``, or ``hdfs://NAMENODE:PORT/PATH``.
 
-All reads and writes of block files use this module, also in Spark's Python workers, which get nothing but addresses.
+All reads and writes of block files use this module, also in Spark's Python workers, which get nothing but addresses. A
+pickled file system would carry its keys into Spark's plans and logs.
 Access to a store is configured by the usual environment variables: ``AWS_ACCESS_KEY_ID``, ``AWS_REGION``,
 ``AWS_ENDPOINT_URL``, ... for S3, and ``HADOOP_USER_NAME`` for HDFS, with ``WEBHDFS_URL`` if the namenode does not
 answer at port 9870.
@@ -101,6 +102,7 @@ def _local_size(path: str) -> int | None:
 
 def page_write_options(rows: pa.Table) -> dict[str, Any]:
     """Options for pyarrow that give pages a good size: after how many rows it checks the size of a page."""
+    # A reader decompresses a page as a whole, and a page of 1,024 wide rows would be large.
     return {"write_batch_size": rows_per_batch(PAGE_BYTES, rows.nbytes // max(1, rows.num_rows), 1024)}
 
 
@@ -216,6 +218,7 @@ def _patient_s3() -> PatientS3:
 @lru_cache(maxsize=4)
 def _hdfs_filesystem(namenode: str) -> fs.FileSystem:
     """HDFS client over HTTP (WebHDFS), which needs no Hadoop installation."""
+    # Not libhdfs: it needs a JVM and Hadoop's jars in every process.
     try:
         from fsspec.implementations.webhdfs import WebHDFS
     except ModuleNotFoundError as error:

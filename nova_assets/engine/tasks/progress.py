@@ -72,7 +72,7 @@ class _ClassicTaggedJobs:
         _close_connection_when_interrupted(self._context)
 
     def start_tracking(self, tag: str) -> None:
-        self._context.addJobTag(tag)
+        self._context.addJobTag(tag)  # with a tag of the session, no other thread could cancel the jobs
 
     def stop_tracking(self, tag: str) -> None:
         self._context.removeJobTag(tag)

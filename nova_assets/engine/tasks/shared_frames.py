@@ -30,6 +30,8 @@ def persist_shared_frames(frames: Mapping[str, Any]) -> Iterator[Mapping[str, An
     deterministic as the task itself.
     """
     with ExitStack() as cleanup:
+        # To cache the outputs would not help: nova never sees a common ancestor that the function keeps to itself. To
+        # write the shared rows to storage would survive a lost worker, but costs a full write and read.
         for frame in _find_shared_frames(list(frames.values())):
             frame.persist(StorageLevel.MEMORY_AND_DISK)
             cleanup.callback(frame.unpersist)

@@ -164,6 +164,7 @@ class BlockWriter:
         )  # before repeated keys are resolved
         if target.model is not None:
             check_nulls([w.footer for w in written], target)
+        # Keys that are compacted were checked when they were written. Here the check would take two thirds of the time.
         if target.is_keyed and not keys_checked and not are_keys_proven_unique(written, target):
             resolved = self.resolver.resolve([w.footer for w in written], target)
             written = written if resolved is None else resolved

@@ -6,6 +6,8 @@ added later does not change it. Numbers are hashed by value: neither a wider typ
 0.0 and -0.0 are equal, and NaN equals NaN.
 """
 
+# The hashes detect mistakes. A caller who looks for a collision may write any rows to the channel anyway.
+
 from __future__ import annotations
 
 import hashlib
@@ -94,6 +96,7 @@ def digest_of_files(session: LazySparkSession, paths: Sequence[str], schema: Sch
     Args:
         schema: schema of the files.
     """
+    # The files and not their frame: a second evaluation could give other rows.
     if sum(file_io.size_of(p) for p in paths) > _LOCAL_READ_BYTES and session.can_use_workers:
         from nova_assets.engine.read.literal_paths import load_paths
         from nova_assets.engine.rows.spark_types import to_struct
