@@ -205,6 +205,7 @@ class Commits(CatalogPart):
         based_channels = {
             p.channel for p in request.added_blocks if p.kind == "base" and p.span is None and p.origin != "drop"
         }
+        # Data triggers look at the news instead of the head, because a drop fires none (R19).
         channels_with_news = {p.channel for p in request.added_blocks if p.takes_sequence_number and p.origin != "drop"}
         # Never set back: from now on, collection keeps the snapshots at cursors, to compare the next base with (R15).
         c.execute(

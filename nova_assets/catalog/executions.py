@@ -170,6 +170,8 @@ class Executions(CatalogPart):
                 "error": storable_text(error),
                 "lease_until": now + FAILED_RETENTION,
                 "finished_at": now,
+                # Not derived from the state: a failed execution that is resumed and then succeeds would take back a
+                # count that a cascade trigger needs at the next failure.
                 "failures": executions.c.failures + int(counts_as_failure),
             }
             held = conditions_of_held_execution(execution_id, epoch)

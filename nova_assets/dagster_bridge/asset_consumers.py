@@ -205,7 +205,8 @@ def pin_consumer_inputs(store: Store, consumer: AssetConsumer, run_id: str, inst
 
 def commit_cursors_if_succeeded(store: Store, reader_execution: Execution, instance: DagsterInstance) -> bool:
     """Move the consumer's cursors if its step succeeded in the run that pinned them. Returns whether it succeeded."""
-    # The IO manager could not do this: Dagster does not call it for None, a MaterializeResult, or a user's own manager.
+    # The IO manager could not do this: Dagster does not call it for None or a MaterializeResult, nor if the asset has
+    # another IO manager.
     if not _has_materialized_asset(reader_execution, instance):
         return False
     name, partition = reader_execution.binding or "", reader_execution.partition

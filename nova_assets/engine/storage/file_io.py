@@ -28,6 +28,8 @@ from nova_assets.model.address import split_store_address
 from nova_assets.plan.batch_size import PAGE_BYTES, rows_per_batch
 from nova_assets.s3_settings import s3_endpoint_and_region
 
+# Not fsspec throughout, nor a library of paths: pyarrow's client of S3 is quicker, and is there anyway.
+
 PARQUET = ".parquet"
 
 join = posixpath.join
