@@ -1,4 +1,8 @@
-"""Definitions that are paused or removed. A removal is a tombstone that garbage collection makes final."""
+"""Definitions that are paused or removed. A removal is a tombstone that garbage collection makes final.
+
+The catalog keeps what it knows of a removed channel, because the provenance of other channels names its commits. The
+name of a channel that had data is not used again: numbers that begin at 1 would be taken for earlier ones.
+"""
 
 from __future__ import annotations
 

@@ -321,6 +321,8 @@ def _replaced_schemas(
         old_schema, registered_renames = existing["schema"], {}
     merge_columns, key_columns = _merge_model_columns(c, channel, current)
     if can_recompute and definition["on_schema_change"] == "freeze" and _accepts_any_base(c, channel, definition):
+        # Stored rows cannot follow a changed query: nobody knows their values of a renamed column, and a Multiset finds
+        # rows by all columns. So the columns come with a base, in which a new name is a new column.
         next_step = "give a column that changes its type another name: a base then brings it (nova init --replace)"
         by_base = redeclare_schema(
             channel, current, current, new, renamed, head, key_columns, registered_renames, next_step

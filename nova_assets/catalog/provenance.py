@@ -106,6 +106,7 @@ def _keys_by_commit(c: Connection, channels: Collection[str]) -> dict[str, str]:
 
 def _add_detailed_reads(c: Connection, commit_ids: Collection[str], reads: dict[str, list[ChannelRead]]) -> None:
     """Add the versions that restores and replays used. A restore of an older catalog may have used any earlier one."""
+    # They are in the details: the scheduler takes recorded reads for inputs of a dataset, and would find it stale.
     is_detailed = cast(commits.c.details, String).contains(json.dumps(READ_VERSIONS), autoescape=True)
     query = select(commits.c.id, commits.c.details).where(commits.c.id.in_(commit_ids), is_detailed)
     for commit_id, details in c.execute(query):

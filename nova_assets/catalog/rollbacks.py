@@ -1,4 +1,8 @@
-"""Rollbacks: instants that tell which staged files of aborted executions were removed (R3)."""
+"""Rollbacks: instants that tell which staged files of aborted executions were removed (R3).
+
+A rollback takes no sequence number, because staged files were never part of an answer. If nothing was removed, there is
+no rollback. So an insert whose rows are rejected leaves none.
+"""
 
 from __future__ import annotations
 

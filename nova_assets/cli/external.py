@@ -315,6 +315,7 @@ def write_changes(checked: CheckedExternal) -> CheckedExternal:
             next="change schema= of the channel by hand",
         )
     text = checked.view.text
+    # Only columns that differ are edited. A file that is generated anew would lose the author's clauses and comments.
     edited = edit_columns(text, checked.result.changes)
     if not parse_external_views([SqlText(text.name, edited)]):
         raise NotSupported(

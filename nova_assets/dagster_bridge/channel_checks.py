@@ -20,6 +20,7 @@ def build_channel_checks(project: Project, names: DagsterNames) -> list[AssetChe
     """The checks of channels that no binding of the project writes. The other checks belong to the asset of the
     binding.
     """
+    # The step of a plain asset has no outputs for them: Dagster would expect the asset's own function to return them.
     return [_build_channel_check(check, names) for check in project.checks if project.writer(check.port) is None]
 
 

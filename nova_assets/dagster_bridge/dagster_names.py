@@ -2,6 +2,9 @@
 
 Two projects can live in one Dagster deployment if they have different key prefixes. Every name that the bridge gives to
 Dagster, and every channel that it takes from an asset key, comes from here.
+
+The catalog knows no prefix. Queries, tasks and commands would have to spell it, and a channel with a new prefix would
+be another channel, without data.
 """
 
 from __future__ import annotations
@@ -63,6 +66,8 @@ class DagsterNames:
     @property
     def resource(self) -> str:
         """Key of the ``NovaResource``."""
+        # With the prefix: Dagster refuses two resources of one key in a job, and the job of all assets has those of all
+        # projects.
         return self.name(RESOURCE_KEY)
 
     @property

@@ -18,6 +18,7 @@ from nova_assets.model.partition_rule import FewRows
 from nova_assets.plan import modes
 
 MAX_FEW_ROWS = 2_000
+"""Rows up to which a channel counts as small. They are read in this process, because a tick has no time for Spark."""
 
 _MAX_VERSIONS = 64
 """Versions of channels whose rows are kept in memory, most recently used."""

@@ -59,6 +59,8 @@ class Project:
         dataset_channels = getattr(bindings, "channels", ())  # `nova.datasets` gives these: channels of external tables
         channels_without_quarantine = list(dict.fromkeys([*channels, *dataset_channels, *named]))
         channel_by_name = {c.name: c for c in channels_without_quarantine}
+        # Checks belong to the project, not to nova.Channel(...): a check names columns of its channel, which does not
+        # exist yet at that place, and a check of two channels would make their definitions depend on each other.
         object.__setattr__(self, "checks", tuple(name_channels(c, channel_by_name) for c in checks))
         completed = (b.completed(channel_by_name) for b in bindings)
         object.__setattr__(self, "bindings", tuple(with_channel_checks(b, self._sound_checks()) for b in completed))

@@ -1,7 +1,7 @@
 """Definitions of external tables that follow their sources: columns of a new source, and changes of a known one.
 
 BigDataFlow generates and updates its views of external datasets. Here, ``nova external add`` and ``nova external
-check`` do so.
+check`` do so. A refresh never changes a definition: types would change under the readers of a table without a review.
 """
 
 from __future__ import annotations

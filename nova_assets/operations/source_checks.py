@@ -19,7 +19,8 @@ def check_sources_once(channels: Iterable[Channel], is_refreshed: Callable[[Chan
     """Compare the channels that copy a database with their sources, unless this process did so before.
 
     A source that does not answer is no error. A contradiction is an error for a new definition. For a definition under
-    which the channel was refreshed, the source has changed, and the contradiction is logged.
+    which the channel was refreshed, the source has changed, and the contradiction is logged: pipelines that do not read
+    the channel must go on.
 
     Args:
         is_refreshed: whether a channel was refreshed under its definition.

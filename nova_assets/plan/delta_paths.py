@@ -24,6 +24,7 @@ def chainable_path(partition_history: PartitionHistory, start: int, end: int) ->
 def _has_several_channel_models(path: Iterable[Block]) -> bool:
     """Whether the merge model of the channel changed between deltas. Without a key, all rows are one multiset."""
     models = [b.model_of_channel for b in path]
+    # Chained across a change of the key, a row whose new key had changed before it would never be deleted.
     has_keys = any(not isinstance(m, Append | Multiset) for m in models)
     return has_keys and any(m.as_json() != models[0].as_json() for m in models)
 

@@ -83,7 +83,7 @@ class ChannelBlocks:
 
 
 def slices_of_read(read: ChannelRead, blocks: ChannelBlocks) -> tuple[ChannelSlice, ...]:
-    """Everything that an execution may have used of a channel.
+    """Everything that an execution may have used of a channel: too much rather than too little.
 
     Without a cursor, that is one version. With a cursor, it is what was new. If the tasks read more than that, it is
     also the version before, which may have rows that are not in the version after it. The same holds if a base lies
@@ -99,6 +99,7 @@ def slices_of_read(read: ChannelRead, blocks: ChannelBlocks) -> tuple[ChannelSli
 
 def slices_of_changes(reads: Sequence[ChannelRead]) -> list[ChannelSlice]:
     """What an execution was caused by: the new numbers of its inputs, or if none has a cursor, what it read."""
+    # Without the rows that it looks up. They would lead from any maintained result back to the whole history.
     with_cursor = [ChannelSlice(r.channel, r.since, r.at, r.scope) for r in reads if r.since is not None]
     return with_cursor or [ChannelSlice(r.channel, None, r.at, r.scope) for r in reads]
 

@@ -71,6 +71,8 @@ def run_instances(
     Raises:
         ServiceRefused: the watchdog failed.
     """
+    # One socket for all: with a socket for each (SO_REUSEPORT), connections would wait in the queue of an instance that
+    # hangs, and be lost with it.
     options = {
         "bind": f"fd://{listening_socket.detach()}",
         "workers": instances,

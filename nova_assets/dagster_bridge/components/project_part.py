@@ -40,8 +40,8 @@ class ProjectPart(Contributor, Resolvable, Model, ABC):
     """Component that contributes to the one nova project of its code location.
 
     All nova components of a code location share a catalog, a resource and the sensors that belong to a project. So the
-    first of them that Dagster builds builds the definitions of all (``whole_project.py``). Each component returns the
-    assets, jobs and sensors that it has contributed.
+    first of them that Dagster builds builds the definitions of all (``definitions_of_part``). Each component returns
+    the assets, jobs and sensors that it has contributed, so that links and post-processing concern its own YAML file.
     """
 
     key_prefix: Annotated[

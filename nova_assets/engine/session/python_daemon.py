@@ -5,6 +5,10 @@ these daemons until it ends, even if their sessions have ended (SPARK-54055). On
 run, they would fill the memory of the machine. This daemon exits after a while without workers. If its session runs a
 Python function again, Spark starts another one.
 
+Two settings of Spark do not serve here. Without daemons (``spark.python.use.daemon``), each task starts a Python of its
+own. With one daemon for all sessions (``spark.sql.artifact.isolation.enabled=false``), workers may hold an older
+version of the user's code.
+
 Spark runs this module as a program (``spark.python.daemon.module``).
 """
 

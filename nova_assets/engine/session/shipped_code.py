@@ -39,6 +39,9 @@ def ship_modules(spark: SparkSession, names: Iterable[str]) -> None:
     Functions that are created afterwards find the packages. A package with compiled modules cannot be imported from a
     zip file. It is left out with a warning, so the workers need their own installation.
 
+    Packages are not pickled by value: that includes neither the modules that functions import when they are called, nor
+    the identity of classes, which ``isinstance`` needs.
+
     Args:
         names: top-level modules and packages that this process has imported, or can import.
     """

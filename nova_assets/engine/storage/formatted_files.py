@@ -1,7 +1,9 @@
 """Files of blocks in ORC, Avro, CSV and JSON lines: read by this package alone, as an insert reads them (Nova 3.1).
 
-All readers, in this process and in Spark's workers, use the same function. So a file has the same rows everywhere. A
-file is read as a whole, and all its bytes are compared with the digest that its writer has computed.
+All readers, in this process and in Spark's workers, use the same function. So a file has the same rows everywhere:
+Spark, Arrow and other tools differ in nulls, times, decimals and quotes of one CSV file. A file is read as a whole, and
+all its bytes are compared with the digest that its writer has computed, since these formats have no footer that names
+the file.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 The rows are first written as Parquet, with all checks and with the exact counts and ranges of each file. Then each file
 is replaced. The new file is read again and its rows are compared, so no value is stored that the format cannot hold.
+Spark's writers are not used: a CSV file of Spark is not read back exactly, and spark-avro is a separate package.
 """
 
 from __future__ import annotations

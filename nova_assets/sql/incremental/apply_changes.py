@@ -175,6 +175,9 @@ def _current_tasks(records: _Records, into: str | Channel) -> list[Task]:
     """Tasks that keep the newest record of each key, and the current rows."""
     result = _result_channel(into, records.key)
     latest = Channel(check_name(f"{result.name}_latest", "the channel of the newest records"), Upsert(key=records.key))
+    # The result is the only state of a maintained query. So the newest records, deletions included, have a channel of
+    # their own: HAVING would forget deleted keys. MAX of a struct is an accumulator, while ROW_NUMBER() = 1 would
+    # search all older records of the changed keys.
     newest = records.newest_by(*records.key)
     current = exp.select(*records.outputs()).from_(latest.name).where(_is_not_deleted())
     return [_task(f"keep_{latest.name}", newest, latest), _task(f"keep_{result.name}", current, result)]

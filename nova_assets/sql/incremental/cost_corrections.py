@@ -10,7 +10,8 @@ from nova_assets.model.task import LastExecution
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost
 
 _MAX_ERROR = 2
-"""An estimate counts as wrong if the cost differs from it by more than this factor."""
+"""An estimate counts as wrong if the cost differs from it by more than this factor. On a shared machine, CPU times of
+equal work differ by up to two times, and corrections of that would let two strategies take turns."""
 
 _MAX_FACTOR = 50
 

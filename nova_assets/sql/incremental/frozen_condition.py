@@ -24,6 +24,9 @@ from nova_assets.sql.query.session_zone import check_session_is_utc
 class FrozenCondition:
     """Which rows of a result are frozen in one execution.
 
+    The condition filters the change of the result, not the inputs: rows that are not frozen would lose their partners
+    in joins and windows.
+
     Args:
         until: time of the execution, or of an earlier one if the clock went back.
         partition_types: partition column that is the same in all rows -> its Spark type. Its value is a parameter.

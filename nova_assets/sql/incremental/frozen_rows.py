@@ -218,6 +218,7 @@ class FrozenRows:
 
     def _check_clocks(self, node: exp.Expr) -> None:
         """Check that no row stops being frozen as time passes."""
+        # Changes of frozen rows were read and left out. A row that stopped being frozen would never get them.
         if not _has_clock(node):
             return
         if isinstance(node, exp.And | exp.Or | exp.Paren):

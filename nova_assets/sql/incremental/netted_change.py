@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from nova_assets.sql.incremental.operator_sql import WEIGHT
 
+# Without floating-point numbers: -0.0 equals 0.0 in Spark, and they are not the same.
 _EXACT_KINDS = (
     *(pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string),
     *(pa.types.is_date, pa.types.is_timestamp, pa.types.is_decimal),

@@ -60,6 +60,9 @@ class PartitionPruner:
         open)``, if only their newest state is read. Their rows, if they are few, can take the place of their partitions
         in a pruning run. Everything else follows: conditions of the subquery keep some of the rows, and the values that
         are left prune the partitions of other datasets.
+
+        A join with a small dataset does not prune like that: each change of a dimension would then change which
+        partitions its readers read, and replace their results.
         """
         listed = {self.query.scans[number].dataset for number in _listing_scans(self.root, self.partition_columns)}
         return frozenset(listed - {scan.dataset for scan in self.query.scans if scan.mode not in ("all", "whole")})
