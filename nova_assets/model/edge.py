@@ -39,7 +39,7 @@ class Consumes:
         by_name: the port belongs to the project's channel of the same name, unless a binding chooses another one.
         has_cursor: for ``changes``: whether a cursor remembers what was read, and collection keeps the blocks after it.
             Otherwise, the change begins at the version that the last commit of the binding's partition read, as long
-            as the blocks exist.
+            as the blocks exist. A cursor of each partition would keep every block since the oldest one was computed.
         is_lazy: for ``all``: whether the function receives a function that loads the rows, in place of the frame.
     """
 

@@ -182,7 +182,7 @@ def _written_schema(compact: PlannedCompaction, partition_history: PartitionHist
 
 def _common_hidden_columns(partition_history: PartitionHistory, history: History, at: int) -> tuple[Field, ...]:
     """Hidden columns of all blocks that a base at a number merges. Rows of a block without these columns do not agree
-    with the rows of other blocks in them, so the columns are left out."""
+    with the rows of other blocks in them, so the columns are left out: a ``Multiset`` merges only equal rows."""
     base, deltas = modes.base_and_deltas(history, partition_history, at)
     hidden = [b.manifest.schema.hidden for b in (*([base] if base is not None else []), *deltas)]
     return hidden[0] if hidden and all(h == hidden[0] for h in hidden) else ()

@@ -115,6 +115,7 @@ class RegisteredHiveTarget:
         if self.table is None:
             return
         self._record_table(self.table)
+        # Partitions point to the edition, not to the link: a query would fail if the link was switched after planning.
         edition = RegisteredEdition(
             number,
             content.seq,

@@ -38,7 +38,7 @@ def limited_settings(settings: Mapping[str, str], max_cores: int | None) -> dict
 
 
 def check_core_limit(spark: Any, max_cores: int) -> None:
-    """Check that a session runs at most so many tasks at once.
+    """Check that a session runs at most so many tasks at once. A limit that holds only sometimes would mislead.
 
     Raises:
         EngineUnavailable: it has more cores, or their number is not known.

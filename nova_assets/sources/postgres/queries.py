@@ -68,6 +68,7 @@ def rows_sql(
 
 def _encoded(column: SourceColumn, declared: DataType) -> sql.Composable:
     """A column as it travels: dates and timestamps as numbers, other types as the type of the channel."""
+    # Numbers do not pass through Java's calendar, so its time zone, Julian dates and clock changes have no effect.
     name = sql.Identifier(column.name)
     if declared.name == "string":
         return sql.SQL("{}::text").format(name)

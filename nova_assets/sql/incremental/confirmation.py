@@ -1,5 +1,5 @@
 """Spark confirms that nova parses and resolves a query as Spark does: the SQL that nova writes from the syntax tree has
-the same plan as the author's text.
+the same plan as the author's text. (``DataFrame.sameSemantics`` is false for equal queries with other aliases.)
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def _has_exact_average(number: exp.Expr, operator: Operator) -> bool:
 def check_exact(expressions: Iterable[exp.Expr], operator: Operator) -> None:
     """Check that a decision about rows depends on exact values only. Raises NotMaintainable."""
     for expression in expressions:
-        if is_rounded(expression, operator):
+        if is_rounded(expression, operator):  # a row that is kept because of 0.30000000000000004 would never be removed
             raise NotMaintainable("a decision that depends on a rounded number", expression)
 
 
