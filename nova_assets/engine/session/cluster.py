@@ -94,7 +94,7 @@ def check_workers_share_warehouse(warehouse: str, spark: SparkSession) -> None:
     expected = f"{folder} shared by this machine and all workers"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        # Spark's own writer also works in a session of the user, whose workers do not have this package.
+        # Spark's own writer also works in a session of the user, whose workers may lack this package.
         spark.range(0, tasks, 1, tasks).write.parquet(probe.as_uri())
         arrived = len(list(probe.glob("part-*")))
     except Exception as error:

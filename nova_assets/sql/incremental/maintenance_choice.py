@@ -13,7 +13,7 @@ Strategy: TypeAlias = Literal["first rows", "no change", "changes", "replacement
 value that the query uses.
 ``changes``: the change of the result is computed from the changes of the inputs. ``replacement``: the whole query is
 computed, and the result replaces the stored rows. ``comparison``: the whole query is computed, and the result is
-compared with the stored rows, which costs 4 to 7 times as much as a replacement.
+compared with the stored rows, which costs 4 to 7 times as much as a replacement (measured with 400,000 rows).
 """
 
 MAX_PREFERENCE = 3
