@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,3 +135,18 @@ def test_the_next_service_removes_the_folders_of_a_killed_one(service: ServiceWi
     service.start()
     assert not any(folder.exists() for folder in left)
     assert service.insert(2) == 200
+
+
+def test_files_that_are_lost_before_the_first_heartbeat_are_noticed(tmp_path: Path) -> None:
+    folder = tmp_path / "instances"
+    program = """
+import os, shutil
+from nova_assets.service.http.metrics import ServiceMetrics
+folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
+metrics = ServiceMetrics()
+shutil.rmtree(folder)
+print(metrics.has_lost_shared_files())
+"""
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "True", done.stdout + done.stderr

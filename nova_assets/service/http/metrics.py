@@ -39,8 +39,8 @@ class ServiceMetrics:
         shared_folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")  # prometheus_client has read it when it was imported
         self._shared_folder = OwnFolder.share(Path(shared_folder)) if shared_folder else None
         self._shared_files: set[Path] = set()
-        if self._shared_folder is not None:
-            self._shared_folder.ensure()
+        if self._shared_folder is not None:  # known by name: the file may be deleted before the first heartbeat
+            self._shared_files.add(self._shared_folder.ensure() / f"gauge_livesum_{os.getpid()}.db")
         self.registry = CollectorRegistry()
         route_labels, registry = ("route", "method"), self.registry
         self.requests = Counter(
