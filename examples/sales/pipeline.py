@@ -1,10 +1,10 @@
 """Sales of stores and of products: the example datasets of BigDataFlow (part 2).
 
 Only the queries in ``sql/`` are written by hand. Schemas, partitions and the inputs of each task follow from the
-queries. Commands to try in this folder:
+queries. Commands to try in a checkout:
 
-    nova show store_sales
-    nova show products_sales day=2022-03-31
+    nova --project examples.sales.pipeline:project show store_sales
+    nova --project examples.sales.pipeline:project show products_sales day=2022-03-31
 """
 
 from __future__ import annotations
