@@ -282,7 +282,7 @@ class History:
             if self.naive.can_be_base(self.naive.states[at]):
                 raise
         else:
-            if not self.naive.can_be_base(self.naive.states[-1]):
+            if not self.naive.can_be_base(self.naive.states[at]):
                 raise Difference(f"version {at} is restored although its rows have no key of their own")
 
     def _do_drop(self, partition: tuple[Any]) -> None:

@@ -123,7 +123,7 @@ class NaiveChannel:
     def commit(self, event: Event) -> None:
         takes_effect = event.kind == "base" and event.partition is None
         self.models.append(self.declared if takes_effect else self.model)
-        self.states.append(self.after(self.states[-1], event, self.model))
+        self.states.append(self.after(self.states[-1], event, self.models[-1]))
         self.events.append(event)
         self.schemas.append(self.columns)
 
@@ -132,7 +132,11 @@ class NaiveChannel:
         if event.kind == "delta":
             return self.merged(state, event.changes, event.own_model or model)
         left = () if event.partition is None else tuple(r for r in state if not self._within(r, event.partition))
-        return left + tuple(c.row for c in event.changes)
+        return left + self.rows_of_base(event, model)
+
+    def rows_of_base(self, event: Event, model: Model) -> State:
+        """The rows of a base. Among rows of one key, ``order_by`` decides (R11)."""
+        return tuple(c.row for c in event.changes) if model.order_by is None else self.merged((), event.changes, model)
 
     def merged(self, state: State, changes: Sequence[Change], model: Model) -> State:
         """The rows after a delta. Of each key its deletion applies before its live rows.
@@ -181,12 +185,25 @@ class NaiveChannel:
         return key_of(row, self.declared)
 
     def can_be_base(self, rows: Sequence[Row]) -> bool:
-        """Whether rows can be a base under the declared model: their keys are not null, and differ."""
-        keys = [self.key(r) for r in rows]
+        """Whether rows can be a base under the declared model: their keys are not null, and differ; or ``order_by``
+        decides between rows of one key.
+        """
+        if not self.declared.key:
+            return True
         own = [n for n, c in enumerate(self.declared.key) if c != self.partition]
-        return not self.declared.key or (
-            len(set(keys)) == len(keys) and not any(key[n] is None for key in keys for n in own)
+        by_key: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            by_key.setdefault(self.key(row), []).append(row)
+        return all(self._has_one_last_row(same) for same in by_key.values()) and not any(
+            key[n] is None for key in by_key for n in own
         )
+
+    def _has_one_last_row(self, same_key: Sequence[Row]) -> bool:
+        order = self.declared.order_by
+        if len(same_key) == 1 or order is None:
+            return len(same_key) == 1
+        last = reduce(lambda a, b: self.folded(a, b, self.declared), same_key).get(order)
+        return len({repr(self._values(row)) for row in same_key if row.get(order) == last}) == 1
 
     def in_partition(self, state: Iterable[Row], partition: tuple[Any]) -> State:
         return tuple(r for r in state if self._within(r, partition))
@@ -216,7 +233,7 @@ class NaiveChannel:
                 continue
             if event.kind == "base" and event.partition is None:
                 untouched = tuple(r for p in dropped - partitions for r in self.in_partition(state, p))
-                state = untouched + tuple(c.row for c in event.changes)
+                state = untouched + self.rows_of_base(event, model)
             else:
                 state = self.after(state, event, model)
             dropped -= partitions | ({event.partition} if event.partition is not None else set())
