@@ -175,6 +175,8 @@ class ServiceTransport:
         if len(self.addresses) == 1 or address in self._deployment_by_address:
             return
         response = self.http_client.get(f"{address}/healthz", timeout=_HEALTH_TIMEOUT)
+        if response.status_code != 200:  # of a proxy, or of a service at its limit: it says nothing of the catalog
+            raise httpx.ConnectError(f"/healthz answered with status {response.status_code}")
         identity = response.headers.get("nova-catalog", "")
         self._deployment_by_address[address] = identity
         others = {a: i for a, i in self._deployment_by_address.items() if i and identity and i != identity}

@@ -48,6 +48,7 @@ from nova_assets.dagster_bridge.triggers import (
     TriggerAnswer,
     answer_trigger,
     build_sensor_of_binding,
+    check_still_registered,
     register_once,
     sensor_name,
 )
@@ -282,7 +283,10 @@ def _answer_trigger(binding: Binding, store: Store, instance: DagsterInstance) -
     for step in steps:
         if step.end is not None and not step.is_execution:  # no run comes that would record it
             record_firing_of(step, store.catalog)
-    requests = (RunRequest(),) if any(s.is_execution for s in steps) else ()
+    is_due = any(s.is_execution for s in steps)
+    if is_due:
+        check_still_registered(binding, store)
+    requests = (RunRequest(),) if is_due else ()
     return TriggerAnswer.of_steps(requests, steps)
 
 

@@ -213,6 +213,8 @@ def answer_trigger(
     requests: list[RunRequest] = []
     steps: list[DueStep] = []
     for step in find_due_steps(binding, store.catalog, DagsterRuns(instance, store), now):
+        if step.is_execution and not requests:
+            check_still_registered(binding, store)
         steps.append(step)
         firing = record_firing_of(step, store.catalog)
         if firing is not None:
@@ -239,6 +241,16 @@ def register_once(binding: Binding, store: Store) -> None:
         return
     store.runtime.register_binding(binding)
     registered.add(binding.name)
+
+
+def check_still_registered(binding: Binding, store: Store) -> None:
+    """Check that no other process has registered other definitions since this process was loaded. All runs would fail,
+    and use up the attempts of the firing.
+
+    Raises:
+        DefinitionConflict: a channel or the binding was replaced (``nova init --replace``).
+    """
+    store.runtime.register_binding(binding)
 
 
 class DagsterRuns(KnownRuns):

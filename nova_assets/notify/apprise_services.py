@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 from apprise import Apprise, AppriseAsset, AppriseResultStatus, NotifyBase, NotifyFormat, OverflowMode
 
 from nova_assets.errors import NotificationFailed
-from nova_assets.masking import get_logger, mask, remember_whole_secret
+from nova_assets.masking import get_logger, is_secret_name, mask, remember_whole_secret
 from nova_assets.model.notification import Notification
 from nova_assets.notify.notifier_options import NotifierOptions
 
@@ -34,7 +34,10 @@ class _FailureFilter(logging.Filter):
         return is_warning
 
 
-_FAILURES = _FailureFilter()
+get_logger("urllib3.connectionpool")  # it logs addresses, which are secrets; now they are masked
+_library_log = get_logger("apprise")
+_library_log.addFilter(_FailureFilter())
+_library_log.setLevel(logging.DEBUG)
 
 
 class AppriseNotifier:
@@ -49,10 +52,6 @@ class AppriseNotifier:
         self.name = name
         self.timeout = timeout
         self._apprise = Apprise(list(services))
-        get_logger("urllib3.connectionpool")  # it logs addresses, which are secrets; now they are masked
-        library = get_logger("apprise")
-        library.addFilter(_FAILURES)
-        library.setLevel(logging.DEBUG)
 
     def deliver(self, notification: Notification) -> None:
         title = " ".join(f"[nova] {notification.event}: {notification.title}".split())[:_MAX_TITLE_LENGTH]
@@ -95,29 +94,41 @@ def _open_service(options: NotifierOptions, address: str, timeout: float) -> Not
             found="another value, not shown",
             expected="addresses such as mailtos://HOST?to=RECIPIENT, separated by spaces or lines",
         )
-    for name, token in {**service.template_tokens, **service.template_args}.items():
-        secret = getattr(service, token.get("map_to", name), None) if token.get("private") else None
-        if isinstance(secret, str):
-            remember_whole_secret(secret)
+    secrets = list(_secrets_of(service))
+    for secret in secrets:
+        remember_whole_secret(secret)
     if len(service) > 1:
         raise options.error("an address in url has several targets", expected="an address for each target")
     if not service.verify_certificate:
         raise options.error("an address in url turns the check of certificates off", "verify=no")
-    if _sends_password_unencrypted(service, address):
-        raise options.error("a password needs an encrypted connection", expected="such as mailtos:// or jsons://")
+    if (secrets or service.user) and _is_unencrypted(service, address):
+        raise options.error(
+            "a password or token needs an encrypted connection", expected="such as mailtos:// or jsons://"
+        )
     service.socket_connect_timeout = service.socket_read_timeout = timeout
     service.overflow_mode = OverflowMode.TRUNCATE  # a text that is refused as too long would never arrive
     return service
 
 
-def _sends_password_unencrypted(service: NotifyBase, address: str) -> bool:
-    """Whether a service sends a password to another machine over a connection without TLS."""
+def _secrets_of(service: NotifyBase) -> Iterator[str]:
+    """Passwords and tokens in the address of a service."""
+    for name, token in {**service.template_tokens, **service.template_args}.items():
+        is_secret = token.get("private") or is_secret_name(name)  # ntfy does not call its token private
+        secret = getattr(service, token.get("map_to", name), None) if is_secret else None
+        if secret and isinstance(secret, str):
+            yield secret
+    headers: Mapping[str, str] = getattr(service, "headers", None) or {}
+    yield from (value for name, value in headers.items() if value and is_secret_name(name))
+
+
+def _is_unencrypted(service: NotifyBase, address: str) -> bool:
+    """Whether the connection of a service to another machine has no TLS."""
     security = getattr(service, "secure_mode", None)  # of mail; a scheme does not fix it
     protocol: str | tuple[str, ...] | None = service.protocol
     plain_schemes = (protocol,) if isinstance(protocol, str) else protocol or ()
     is_plain = urlsplit(address).scheme.lower() in plain_schemes if security is None else security == "insecure"
     host = getattr(service, "smtp_host", None) or service.host
-    return bool(service.password) and is_plain and host not in _LOOPBACK
+    return is_plain and host not in _LOOPBACK
 
 
 def _compose_body(notification: Notification) -> str:

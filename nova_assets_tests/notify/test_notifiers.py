@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -102,6 +103,9 @@ def test_wrong_options_say_what_is_wrong_and_no_secret(tmp_path: Path, options: 
         ("mailto://nova:hunter22x@mail.example.org?to=a@example.org", "needs an encrypted connection"),
         ("mailtos://nova:hunter22x@mail.example.org?to=a@example.org&mode=insecure", "needs an encrypted connection"),
         ("json://nova:hunter22x@example.org/", "needs an encrypted connection"),
+        ("json://example.org/?+X-Api-Key=hunter22x", "needs an encrypted connection"),
+        ("gotify://example.org/hunter22xhunter22x", "needs an encrypted connection"),
+        ("ntfy://tk_hunter22xhunter22xhunter22xhunter@example.org/topic", "needs an encrypted connection"),
         ("jsons://nova:hunter22x@example.org/?verify=no", "check of certificates off"),
         ("mailtos://nova:hunter22x@mail.example.org?to=a@example.org,b@example.org", "several targets"),
     ],
@@ -113,6 +117,25 @@ def test_addresses_that_would_tell_others_or_repeat_are_refused(
     with pytest.raises(SettingsError, match=message) as refused:
         opened(tmp_path, kind="apprise", url_env="ADDRESS")
     assert "hunter22x" not in str(refused.value)
+
+
+def test_the_log_of_the_library_shows_no_secret_of_the_first_address(tmp_path: Path) -> None:
+    program = """
+import logging, os, sys
+from pathlib import Path
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
+from nova_assets.errors import SettingsError
+from nova_assets.notify.apprise_services import open_apprise
+from nova_assets.notify.notifier_options import NotifierOptions
+for address in ("pover://hunter22xS", "json://127.0.0.1/?+X-Api-Key=hunter22xS"):
+    os.environ["ADDRESS"] = address
+    try:
+        open_apprise(NotifierOptions("a", {"url_env": "ADDRESS"}, Path(".")))
+    except SettingsError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "does not know" in done.stdout and "hunter22x" not in done.stdout + done.stderr, done.stdout
 
 
 def mail(root: Path, receiver: MailReceiver, *recipients: str, login: str = "", **options: Any) -> Notifier:

@@ -151,3 +151,23 @@ def test_addresses_of_different_deployments_are_refused_before_anything_is_sent(
     with pytest.raises(nova.SettingsError, match="different deployments"):
         hosts.connection.channels()
     assert [request.url.host for request in sent] == ["a"]
+
+
+def test_an_address_that_does_not_say_its_deployment_gets_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reverse proxy answers 502, and a service at its limit 503, without the identity of a catalog."""
+    hosts = Hosts(monkeypatch, a=ok, b=ok)
+    sent: list[str] = []
+    refused = iter([502, 503])
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/healthz":
+            if request.url.host == "b" and (status := next(refused, None)) is not None:
+                return httpx.Response(status, text="Service Unavailable")
+            return httpx.Response(200, headers={"nova-catalog": f"of {request.url.host}"})
+        sent.append(request.url.host)
+        return httpx.Response(200, json=[])
+
+    hosts.connection._transport.http_client = httpx.Client(transport=httpx.MockTransport(answer))
+    for _ in range(10):
+        hosts.connection.channels()
+    assert sent == ["a"] * 10
