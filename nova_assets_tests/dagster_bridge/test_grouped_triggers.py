@@ -251,6 +251,19 @@ def test_the_error_of_a_binding_does_not_stop_the_others(ticks: Ticks, monkeypat
         ticks.tick()
 
 
+def test_a_definition_that_another_process_has_replaced_uses_up_no_attempts(ticks: Ticks) -> None:
+    ticks.tick()
+    ticks.store.register(nova.Channel("c1", schema="k bigint, v bigint, w bigint"), replace=True)
+    ticks.insert(2)
+    ticks.store.insert("c1", [{"k": 1, "v": 1, "w": 1}])
+    assert ticks.tick() == ["b2#1#1"]
+    assert [f.binding for f in ticks.store.catalog.firings()] == ["b2"], "a run of b1 would fail"
+    binding = ticks.store.project.binding("b1")
+    with pytest.raises(nova.DefinitionConflict):
+        evaluate_trigger(binding, ticks.store, ticks.instance)
+    assert [f.binding for f in ticks.store.catalog.firings()] == ["b2"]
+
+
 def test_a_binding_that_is_paused_or_removed_requests_nothing_until_that_is_taken_back(ticks: Ticks) -> None:
     ticks.store.pause("binding", "b1")
     ticks.store.pause("trigger", "b3")
