@@ -277,7 +277,11 @@ def _check_awaited_bases(c: Connection, binding_definitions: Mapping[str, Any], 
         DefinitionError: a binding writes such a channel, and would wait for its base for ever.
     """
     written = {
-        d["channels"].get(e["port"]) for d in binding_definitions.values() for t in d["tasks"] for e in t["produces"]
+        d["channels"].get(e["port"])
+        for d in binding_definitions.values()
+        for t in d["tasks"]
+        for e in t["produces"]
+        if "query" in t or e["kind"] != "base"
     }
     awaiting = channels.c.name.in_(written - set(recomputable)) & channels.c.next_schema.is_not(None)
     for row in c.execute(select(channels).where(awaiting).order_by(channels.c.name).limit(1)).mappings():

@@ -68,3 +68,23 @@ def test_a_key_that_comes_back_with_another_column(store: nova.Store) -> None:
     found = changes(store, 2)
     assert [row for row in found if not row[-1]] == [(1, 7, 2, 1, False), (2, 7, 3, 5, False)]
     assert [row for row in found if row[-1]] == [(1, None, 2, 1, True), (1, None, 3, 5, True)]
+
+
+@pytest.mark.parametrize("strategy", [None, "spark"])
+@pytest.mark.parametrize("merge", [nova.Append(), nova.Upsert(key="k")])
+def test_a_new_column_whose_name_differs_from_a_dropped_one_in_case_only(
+    spark: Any, tmp_path: Path, merge: Any, strategy: Any
+) -> None:
+    """Spark finds columns of Parquet files without regard to case."""
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
+        store.register(nova.Channel("t", merge=merge, schema="k int, v int"))
+        store.insert("t", [{"k": 1, "v": 5}], kind="base")
+        store.register(nova.Channel("t", merge=merge, schema="k int"), replace=True)
+        store.register(nova.Channel("t", merge=merge, schema="k int, V int"), replace=True)
+        store.insert("t", [{"k": 2, "V": 2}])
+        store.engine.forced_strategy = store.engine._read_executor.forced_strategy = strategy  # type: ignore[attr-defined]
+        for rows in (
+            store.read("t").to_arrow().to_pylist(),
+            [r.asDict() for r in store.read("t").to_spark().collect()],
+        ):
+            assert sorted((r["k"], r["V"]) for r in rows) == [(1, None), (2, 2)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -73,3 +74,51 @@ def test_the_header_computes_the_end_of_a_day_that_has_23_or_25_hours(tmp_path: 
         scope: Any = query.scope(f"p={day}", datetime(2024, 11, 1, tzinfo=UTC))
         hours[day] = (scope["until"].astimezone(UTC) - scope["t"].astimezone(UTC)) / timedelta(hours=1)
     assert hours == {"2024-03-30": 24, "2024-03-31": 23, "2024-10-27": 25}
+
+
+class NoState:
+    """Partitions that exist, and rows of small datasets: none. All partitions follow from calendars."""
+
+    def existing_partitions(self, name: str) -> list[str]:
+        return []
+
+    def few_rows(self, *_: Any) -> None:
+        return None
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(
+    ("condition", "reads"),
+    [
+        ("hour = :h", lambda hour, h: hour == h),
+        ("hour <= :h AND hour >= :since", lambda hour, h: h - timedelta(hours=1) <= hour <= h),
+        ("hour > :h", lambda hour, h: hour > h),
+        ("hour >= :since AND hour < :h", lambda hour, h: h - timedelta(hours=1) <= hour < h),
+    ],
+)
+@pytest.mark.parametrize("start", ["2022-10-29", "2022-03-26"])
+def test_hours_at_a_clock_change_are_pruned_by_their_instants(
+    tmp_path: Path, condition: str, reads: Any, start: str
+) -> None:
+    """In autumn, two hours have one local time, which Python takes for equal."""
+    events = nova.Channel(
+        "events", schema="hour timestamp, n int", partitions=[nova.hourly("hour", start=start, tz="Europe/Berlin")]
+    )
+    (tmp_path / "counts.sql").write_text(
+        f"FOR h IN TIMESERIES('{start}', tz => 'Europe/Berlin', every => '1 hour') LET since = h - INTERVAL 1 HOUR\n"
+        f"INSERT OVERWRITE counts PARTITION (p = h)\nSELECT COUNT(*) AS n FROM events WHERE {condition}"
+    )
+    query = dataset_queries_by_name(nova.Project(nova.datasets(tmp_path, channels=[events]), channels=[events]))
+    counts, first = query["counts"], datetime.fromisoformat(start).replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    moments = [first.astimezone(UTC) + timedelta(hours=n) for n in range(40)]
+    now, calendar = moments[-1] + timedelta(minutes=30), events.partitions[0]
+    hours = {calendar.partition_starting_at(moment): moment for moment in moments}
+    assert len(hours) == len(moments)
+    found = 0
+    for partition, scope in counts.graph.scopes_by_partition("counts", now).items():
+        read = counts.input_partitions(partition, now, cast(Any, NoState())).get("events", frozenset())
+        at = scope["h"].astimezone(UTC)
+        expected = {name for name, hour in hours.items() if reads(hour, at)}
+        assert {name.removeprefix("hour=") for name in read} & hours.keys() == expected, partition
+        found += len(expected)
+    assert found > 30

@@ -8,11 +8,13 @@ from nova_assets.model.schema import DELETED, DataType, Schema
 
 def stored_column_names(block: Block, schema: Schema) -> tuple[str | None, ...]:
     """Stored name of each column in a block; None for columns that the block lacks, even if it has an unrelated column
-    of that name."""
+    of that name. Spark finds columns of files without regard to case."""
     stored_schema = block.manifest.schema
+    stored_names = {name.lower() for name in stored_schema.names}
     return tuple(
         f.name
-        if f.name == DELETED or ((found := stored_schema.name_of_field(f)) is None and f.name not in stored_schema)
+        if f.name == DELETED
+        or ((found := stored_schema.name_of_field(f)) is None and f.name.lower() not in stored_names)
         else found
         for f in schema.fields
     )

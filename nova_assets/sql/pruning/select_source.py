@@ -50,7 +50,12 @@ class IndexedRows(Memo):
 
     def __init__(self, rows: Sequence[Row] | Mapping[int, Row] = ()) -> None:
         super().__init__()
-        self.by_position: Mapping[int, Row] = rows if isinstance(rows, Mapping) else dict(enumerate(rows))
+        # In UTC: Python takes two local times in the repeated hour of a clock change for one.
+        self.by_position: Mapping[int, Row] = (
+            rows
+            if isinstance(rows, Mapping)
+            else {n: {c: _in_utc(value) for c, value in row.items()} for n, row in enumerate(rows)}
+        )
         self.columns: frozenset[str] = frozenset(next(iter(self.by_position.values()), ()))
 
     def __len__(self) -> int:
@@ -119,7 +124,7 @@ _PYTHON_TYPES: Mapping[str, type] = {
 
 
 def _in_utc(value: Value) -> Value:
-    return value.astimezone(UTC) if isinstance(value, datetime) else value
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo is not None else value
 
 
 @dataclass(frozen=True, slots=True)
