@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -29,7 +30,12 @@ from nova_assets_tests.sql.spark_judge import TEMPLATES, Case, cases, difference
 EACH = examples(2, 8)
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "25"))
 
-FOUND = (Case("pmod({0}, {1})", ("tinyint", "bigint"), (-128, -(2**63))),)
+LONG = Decimal("123456789012345678901234567890.12")
+FOUND = (
+    Case("pmod({0}, {1})", ("tinyint", "bigint"), (-128, -(2**63))),
+    *(Case(sql, ("decimal(32,2)", "decimal(4,2)"), (LONG, Decimal("0.01"))) for sql in ("{0} + {1}", "{0} - {1}")),
+    *(Case(sql, ("decimal(32,2)",), (LONG,)) for sql in ("abs({0})", "-{0}")),
+)
 """Values that were wrong once."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
 from sqlglot import exp
@@ -47,8 +47,18 @@ def arithmetic_operand(context: RuleContext, symbol: str, calculate: Compute, le
         )
     if type_ != DOUBLE and not _has_exact_decimal_result(symbol, left.type, right.type):
         raise context.not_understood()
-    convert = float if type_ == DOUBLE else Decimal
-    return context.null_propagating_operand(type_, lambda x, y: calculate(convert(x), convert(y)), left, right)
+    convert, exactly = float if type_ == DOUBLE else Decimal, _with_all_digits(calculate)
+    return context.null_propagating_operand(type_, lambda x, y: exactly(convert(x), convert(y)), left, right)
+
+
+def _with_all_digits(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, computed with all digits of a decimal. Python rounds to 28 by default."""
+
+    def compute_exactly(*values: Any) -> Any:
+        with localcontext(EXACT_DECIMAL_CONTEXT):
+            return compute(*values)
+
+    return compute_exactly
 
 
 def _has_exact_decimal_result(symbol: str, a: DataType, b: DataType) -> bool:
@@ -60,11 +70,7 @@ def _has_exact_decimal_result(symbol: str, a: DataType, b: DataType) -> bool:
 
 @syntax_rule(exp.Mul, allowed_arguments="this expression")
 def _multiply(context: RuleContext) -> Operand:
-    return arithmetic_operand(context, "*", _product, *context.operands("this", "expression"))
-
-
-def _product(x: Any, y: Any) -> Any:
-    return EXACT_DECIMAL_CONTEXT.multiply(x, y) if isinstance(x, Decimal) else x * y
+    return arithmetic_operand(context, "*", operator.mul, *context.operands("this", "expression"))
 
 
 @syntax_rule(exp.Div, allowed_arguments="this expression typed safe")
@@ -128,7 +134,7 @@ def _register_same_type_function(name: str, compute: Callable[[Any], Value]) -> 
             )
         if type_.name != "decimal" and type_ != DOUBLE:
             raise context.not_understood()
-        return context.null_propagating_operand(type_, compute, operand)
+        return context.null_propagating_operand(type_, _with_all_digits(compute), operand)
 
     function_rule(name, 1)(rule)
 
