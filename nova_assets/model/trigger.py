@@ -236,12 +236,18 @@ def cron(expression: str, tz: str = "UTC") -> Trigger:
     """Trigger that fires at the times of a cron expression: ``cron("0 6 * * *", tz="Europe/Paris")``."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-    from croniter import croniter
+    from croniter import CroniterBadDateError, croniter
 
     if not croniter.is_valid(expression):
         raise DefinitionError(
             "cron has an unreadable expression", found=repr(expression), expected='five fields: "0 6 * * *"'
         )
+    try:
+        croniter(expression, 0.0).get_next()
+    except CroniterBadDateError as error:
+        raise DefinitionError(
+            "cron has an expression without a time", found=repr(expression), expected="a day that its month has"
+        ) from error
     try:
         ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError) as error:

@@ -290,6 +290,8 @@ def test_unreadable_periods(period: Any) -> None:
 def test_unreadable_crons_and_zones() -> None:
     with refused("unreadable expression"):
         nova.cron("every morning")
+    with refused("expression without a time"):  # its sensor would fail, and all that is due beside it
+        nova.cron("0 0 30 2 *")
     with refused("unknown zone"):
         nova.cron("0 6 * * *", tz="Mars/Olympus")
     with refused("unknown status"):
