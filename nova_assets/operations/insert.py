@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nova_assets.errors import DefinitionError
+from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.execution.changelog import stage_changelog
 from nova_assets.execution.commit_request import BlockRequirements, load_block_requirements, split_staged_block
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
@@ -24,11 +24,13 @@ from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.provenance import READ_VERSIONS
+from nova_assets.model.reads import SnapshotDiff
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.timeline import History
 from nova_assets.operations.lost_numbers import check_number_not_lost
 from nova_assets.plan import modes
+from nova_assets.plan.partial_reads import keeps_merge_columns
 from nova_assets.plan.required_base import check_merge_model_accepts
 
 log = get_logger("nova_assets.insert")
@@ -97,16 +99,22 @@ class DataInserter:
             VersionNotFound: the channel has no such sequence number.
             BlockCollected: the blocks of the version were collected.
             UnrepresentableChange: an Append channel with consumers would lose rows (R10).
+            NotSupported: the version was merged by columns that the channel no longer has under their names.
         """
         state = self.catalog.channel(channel)
         state.channel.refuse_external()
         check_number_not_lost(self.catalog, channel, at)
         current_history = self.catalog.history(channel, None, WHOLE, state.head)
         restored_snapshot = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
+        in_current_columns = replace(restored_snapshot, schema=current_history.schema)
+        if not keeps_merge_columns(SnapshotDiff(restored_snapshot, in_current_columns)):
+            raise NotSupported(
+                f"version {at} of channel {channel!r} was merged by columns that were dropped or renamed later",
+                found=f"columns {restored_snapshot.schema}, now {current_history.schema}",
+                next=f"insert the rows of store.read({channel!r}, at={at}) in the present columns, with kind='base'",
+            )
         with self.engine.computation_scope():
-            frame = self.engine.fetch(
-                replace(restored_snapshot, schema=current_history.schema)
-            )  # old rows in the current columns
+            frame = self.engine.fetch(in_current_columns)
             return self._insert_with_retries(channel, WHOLE, frame, "base", None, restored=at)
 
     def _insert_with_retries(

@@ -79,7 +79,7 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
     paths = {t.partition: chainable_path(t, since, at) for t in changed_partitions}
     replaced_partitions = [t for t in changed_partitions if paths[t.partition] is None]
     parts: list[DeltaChain | SnapshotDiff | SnapshotAsInserts] = []
-    if undropped_history is not history and isinstance(history.merge, Append):
+    if undropped_history is not history and isinstance(_merge_model_at(history, at), Append):
         parts = [p for t in replaced_partitions for p in _changes_around_drops(history, t.partition, since, at)]
         replaced_partitions = []
     if any(deltas is not None for deltas in paths.values()):
@@ -117,7 +117,7 @@ def _changes_since_empty(history: History, at: int) -> Change:
     )
     for partition_history in history.partition_histories:
         with suppress(BlockCollected):
-            if isinstance(history.merge, Append) and partition_history.partition in dropped:
+            if isinstance(_merge_model_at(history, at), Append) and partition_history.partition in dropped:
                 parts += list(_changes_around_drops(history, partition_history.partition, 0, at))
                 continue
             if is_answerable(undropped_by_partition[partition_history.partition], at):

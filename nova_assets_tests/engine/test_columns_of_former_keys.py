@@ -58,6 +58,10 @@ def test_the_former_snapshot_is_merged_by_its_own_columns(
     assert len(found) == 1 and 9 in found[0] and found[0][-1] is False, "the rows of version 2 are in the base"
     from_one = [row for row in changes(store, 1) if row[-1]]
     assert len(from_one) == 1, "only the row with o = 1 was replaced"
+    with pytest.raises(nova.NotSupported, match="was merged by columns that were dropped or renamed later"):
+        store.restore("t", 2)
+    store.restore("t", 3)
+    assert [row[-1] for row in changes(store, 4)] == [True], "the row with o = 9 came after version 3"
 
 
 def test_a_key_that_comes_back_with_another_column(store: nova.Store) -> None:
