@@ -269,14 +269,6 @@ class History:
         self.store.delete_collected()
         self.collected = True
 
-    def _has_other_merge_columns(self, at: int) -> bool:
-        """Whether a column by which a version was merged has another name now, or is gone."""
-        models = [*self.naive.models[: at + 1], *(e.own_model for e in self.naive.events[:at] if e.own_model)]
-        then, now = (
-            {c.identity: c.name for c in columns} for columns in (self.naive.columns_at(at), self.naive.columns)
-        )
-        return any(then.get(c) != now.get(c) for m in models for c in (*m.key, *m.combine, m.order_by))
-
     def _do_restore(self, at: int) -> None:
         if at > self.naive.head:
             raise Stale
@@ -287,7 +279,7 @@ class History:
             if not self._may_be_collected(at):
                 raise
         except nova.NotSupported:
-            if not self._has_other_merge_columns(at):
+            if not self.naive.has_other_merge_columns(at):
                 raise
         except nova.BadKey:
             if self.naive.can_be_base(self.naive.states[at]):

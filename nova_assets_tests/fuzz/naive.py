@@ -205,6 +205,12 @@ class NaiveChannel:
         last = reduce(lambda a, b: self.folded(a, b, self.declared), same_key).get(order)
         return len({repr(self._values(row)) for row in same_key if row.get(order) == last}) == 1
 
+    def has_other_merge_columns(self, at: int) -> bool:
+        """Whether a column by which a version was merged has another name now, or is gone."""
+        models = [*self.models[: at + 1], *(e.own_model for e in self.events[:at] if e.own_model)]
+        then, now = ({c.identity: c.name for c in columns} for columns in (self.columns_at(at), self.columns))
+        return any(then.get(c) != now.get(c) for m in models for c in (*m.key, *m.combine, m.order_by))
+
     def in_partition(self, state: Iterable[Row], partition: tuple[Any]) -> State:
         return tuple(r for r in state if self._within(r, partition))
 
