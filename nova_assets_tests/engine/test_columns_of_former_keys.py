@@ -92,3 +92,19 @@ def test_a_new_column_whose_name_differs_from_a_dropped_one_in_case_only(
             [r.asDict() for r in store.read("t").to_spark().collect()],
         ):
             assert sorted((r["k"], r["V"]) for r in rows) == [(1, None), (2, 2)]
+
+
+def test_a_model_that_waits_for_its_base_does_not_decide_what_is_told(spark: Any, tmp_path: Path) -> None:
+    """A base of the partition came after the drop, so the dropped rows are not told."""
+    places = nova.dynamic("p")
+    schema = "p string, k int, v int"
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
+        store.register(nova.Channel("t", merge=nova.Upsert(key=["p", "k"]), schema=schema, partitions=places))
+        store.insert("t", [{"p": "a", "k": 1, "v": 1}])
+        store.insert("t", [{"p": "b", "k": 1, "v": 1}])
+        store.drop("t", {"p": "b"})
+        empty = store.read("t").to_arrow().slice(0, 0)
+        store.insert("t", empty, kind="base", partition={"p": "b"})
+        before = store.read("t", since=1).to_arrow().to_pylist()
+        store.register(nova.Channel("t", merge=nova.Append(), schema=schema, partitions=places), replace=True)
+        assert store.read("t", since=1).to_arrow().to_pylist() == before == []
