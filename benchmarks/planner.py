@@ -33,10 +33,10 @@ from benchmarks.metadata import NoFiles
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.partition_rule import InputState
-from nova_assets.operations.datasets.tick import DatasetScheduler
 from nova_assets.plan.tick import Policy
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
+from nova_assets.store.tick import DatasetScheduler
 
 FULL, QUICK = (10_000, 1_000), (200, 100)
 CHAIN = 10

@@ -77,8 +77,6 @@ if TYPE_CHECKING:
     from nova_assets.model.trigger import on_data as on_data
     from nova_assets.model.trigger import on_sealed as on_sealed
     from nova_assets.model.workflowette import Workflowette as Workflowette
-    from nova_assets.operations.forecast import EarlierMaintenance as EarlierMaintenance
-    from nova_assets.operations.forecast import MaintenanceForecast as MaintenanceForecast
     from nova_assets.plan.run_plan import RunPlan as RunPlan
     from nova_assets.sql.datasets.dataset_bindings import Datasets as Datasets
     from nova_assets.sql.datasets.dataset_bindings import datasets as datasets
@@ -86,6 +84,8 @@ if TYPE_CHECKING:
     from nova_assets.sql.incremental.apply_changes import apply_changes as apply_changes
     from nova_assets.sql.incremental.incremental_task import incremental as incremental
     from nova_assets.sql.query.user_functions import sql_function as sql_function
+    from nova_assets.store.forecast import EarlierMaintenance as EarlierMaintenance
+    from nova_assets.store.forecast import MaintenanceForecast as MaintenanceForecast
     from nova_assets.store.store import Store as Store
     from nova_assets.wiring.open_store import open as open
 
@@ -116,7 +116,7 @@ _HOMES = {
     "model.workflowette": ("Workflowette",),
     "wiring.open_store": ("open",),
     "client.connection": ("Connection", "connect"),
-    "operations.forecast": ("EarlierMaintenance", "MaintenanceForecast"),
+    "store.forecast": ("EarlierMaintenance", "MaintenanceForecast"),
     "plan.run_plan": ("RunPlan",),
     "sql.datasets.dataset_bindings": ("Datasets", "datasets"),
     "sql.query.user_functions": ("sql_function",),

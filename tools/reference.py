@@ -55,7 +55,7 @@ CHAPTERS = {
         "store.store",
         "model.execution",
         "plan.run_plan",
-        "operations.forecast",
+        "store.forecast",
         "model.notification",
         "model.backup",
     ),
@@ -74,8 +74,8 @@ FURTHER = {
         ),
     },
     "What is read": {
-        "operations.selection": ("Selection",),
-        "operations.read": ("Pinned",),
+        "store.selection": ("Selection",),
+        "store.read": ("Pinned",),
         "client.rows": ("RemoteSelection",),
     },
     "Under Dagster (`nova_assets.dagster_bridge`)": {

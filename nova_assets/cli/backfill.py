@@ -25,7 +25,7 @@ from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPartition, 
 from nova_assets.store.store import Store
 
 if TYPE_CHECKING:
-    from nova_assets.operations.datasets.backfill import BackfillPreview
+    from nova_assets.store.backfill import BackfillPreview
 
 
 @click.command(cls=NovaCommand)

@@ -16,7 +16,7 @@ from nova_assets.cli.deployment import Deployment, read_catalog_version
 from nova_assets.cli.rendering import escape_unprintable, format_count, pluralize, print_progress
 from nova_assets.errors import CatalogVersion, NotSupported
 from nova_assets.model.damage import Damage, DamageKind, DamageReport, RepairOutcome
-from nova_assets.operations.repair import ProgressCallback, Repair
+from nova_assets.store.repair import ProgressCallback, Repair
 from nova_assets.store.store import Store
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from nova_assets.cli.command import CommandResult
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, format_count, pluralize, print_progress
 from nova_assets.model.execution import Execution
-from nova_assets.operations.due_runs import DuePlan, DueRun
+from nova_assets.store.due_runs import DuePlan, DueRun
 
 
 def run_due(deployment: Deployment, select: tuple[str, ...], follow: bool) -> CommandResult:

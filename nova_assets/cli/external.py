@@ -20,15 +20,6 @@ from nova_assets.model.external_table import external as external_table
 from nova_assets.model.metastore_table import is_metastore_address
 from nova_assets.model.project import Project
 from nova_assets.model.schema import Field
-from nova_assets.operations.external_definitions import (
-    ExternalCheck,
-    TableOfFiles,
-    check_external,
-    describe_database,
-    describe_folder,
-    describe_table_of_metastore,
-)
-from nova_assets.operations.external_tables import absolute_location
 from nova_assets.plan.source_columns import find_column
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, record_declarations
@@ -37,6 +28,15 @@ from nova_assets.sql.statement.external_table import ExternalView
 from nova_assets.sql.statement.external_text import ExternalStatement, edit_columns, render_external_statement
 from nova_assets.sql.statement.jdbc_options import FIELD_BY_OPTION
 from nova_assets.sql.text import SqlText
+from nova_assets.store.external_definitions import (
+    ExternalCheck,
+    TableOfFiles,
+    check_external,
+    describe_database,
+    describe_folder,
+    describe_table_of_metastore,
+)
+from nova_assets.store.external_tables import absolute_location
 
 _DATABASE_OPTIONS = {
     "table": ("TABLE", "Table or view of the database, such as public.orders."),

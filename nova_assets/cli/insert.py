@@ -17,7 +17,7 @@ from nova_assets.model.block_options import BLOCK_FORMATS, BlockFormat, MergeNam
 from nova_assets.model.commit import Commit
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import quote_identifier
-from nova_assets.operations.insert import InsertCheck
+from nova_assets.store.insert import InsertCheck
 from nova_assets.store.store import Store
 
 

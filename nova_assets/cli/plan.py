@@ -21,7 +21,7 @@ from nova_assets.model.read_strategy import ReadStrategy, forced_strategy
 from nova_assets.plan.run_plan import RunPlan
 
 if TYPE_CHECKING:
-    from nova_assets.operations.forecast import EarlierMaintenance, MaintenanceForecast
+    from nova_assets.store.forecast import EarlierMaintenance, MaintenanceForecast
 
 
 @click.command(cls=NovaCommand)

@@ -11,8 +11,8 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.refresh import format_refreshed
 from nova_assets.cli.rendering import MAX_LISTED_PARTITIONS, print_progress, print_table, print_title
-from nova_assets.operations.datasets.tick import TaskOutcome
 from nova_assets.plan.tick import Tick, WaitingTask
+from nova_assets.store.tick import TaskOutcome
 
 
 @click.command(cls=NovaCommand)

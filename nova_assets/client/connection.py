@@ -39,7 +39,6 @@ from nova_assets.model.partitions import format_value_text
 from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
-from nova_assets.operations.insert import InsertCheck
 from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.renamed import DeploymentHandle
 from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
@@ -49,6 +48,7 @@ from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, F
 from nova_assets.service.shapes.maintenance import CollectedShape, CompactedShape
 from nova_assets.service.shapes.shape import schema_from_columns
 from nova_assets.service.shapes.timeline import InstantShape
+from nova_assets.store.insert import InsertCheck
 
 
 def connect(url: str | Sequence[str], token: str | None = None, *, timeout: float = 60.0) -> Connection:

@@ -22,9 +22,9 @@ from dagster import (
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
 from nova_assets.dagster_bridge.run_commits import report_execution
 from nova_assets.dagster_bridge.sensor_job import SensorJob, log_periodically
-from nova_assets.operations.datasets.tick import TaskOutcome
 from nova_assets.plan.tick import describe_tick
 from nova_assets.store.store import Store
+from nova_assets.store.tick import TaskOutcome
 
 JOB_NAME = "nova_tick"
 SENSOR_INTERVAL = 10  # seconds

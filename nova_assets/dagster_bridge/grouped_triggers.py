@@ -58,9 +58,9 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.trigger import After, OnSealed
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.due_runs import DueRun, find_due_steps, record_firing_of, run_due_bindings
 from nova_assets.plan.due import UNSEEN_CHANGE_INTERVAL, why_trigger_is_off
 from nova_assets.plan.trigger_watch import CatalogCounters, TriggerWatch
+from nova_assets.store.due_runs import DueRun, find_due_steps, record_firing_of, run_due_bindings
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.triggers")

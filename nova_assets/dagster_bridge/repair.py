@@ -23,8 +23,8 @@ from nova_assets.dagster_bridge.recorded_events import AssetEvent, commit_id_of_
 from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.errors import NotSupported
 from nova_assets.model.damage import Damage, DamageReport, RepairOutcome
-from nova_assets.operations.repair import ProgressCallback
 from nova_assets.plan.repair import dagster_mismatch_damage, unreported_commit_damage, waiting_firing_damage
+from nova_assets.store.repair import ProgressCallback
 from nova_assets.store.store import Store
 
 EventKey = tuple[str, str, str | None]

@@ -49,8 +49,8 @@ from nova_assets.execution.trigger_state import KnownRuns
 from nova_assets.model.binding import Binding
 from nova_assets.model.firing import Firing, FiringRun, FiringRunState
 from nova_assets.model.trigger import OnData, OnSealed, Trigger
-from nova_assets.operations.due_runs import find_due_steps, record_firing_of
 from nova_assets.plan.due import DueStep, why_trigger_is_off
+from nova_assets.store.due_runs import find_due_steps, record_firing_of
 from nova_assets.store.store import Store
 
 BindingJobDefinition: TypeAlias = JobDefinition | UnresolvedAssetJobDefinition

@@ -13,12 +13,12 @@ from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import TimelinePosition
-from nova_assets.operations.lost_numbers import check_number_not_lost
 from nova_assets.service.http.asgi import JSON
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.metrics import ServiceMetrics
 from nova_assets.service.http.request_limits import ActiveRequests
 from nova_assets.service.uploads import BodyDecoders, UploadSpool
+from nova_assets.store.lost_numbers import check_number_not_lost
 from nova_assets.store.store import Store
 
 _DEFINITION_CACHE_SECONDS = 5.0

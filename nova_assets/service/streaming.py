@@ -15,8 +15,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from nova_assets.errors import ServiceUnavailable
-from nova_assets.operations.read import Pinned
-from nova_assets.operations.selection import Selection
+from nova_assets.store.read import Pinned
+from nova_assets.store.selection import Selection
 
 RowsOpener = Callable[[], AbstractContextManager[pa.RecordBatchReader]]
 

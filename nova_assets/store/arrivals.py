@@ -16,9 +16,9 @@ from nova_assets.model.receive_result import ReceiveResult, ReplayResult
 from nova_assets.store.channel_registry import ChannelRegistry
 
 if TYPE_CHECKING:
-    from nova_assets.operations.arrivals.receive import FileReceiver
-    from nova_assets.operations.arrivals.replay import Mend
     from nova_assets.sources.inbox import Inbox
+    from nova_assets.store.receive import FileReceiver
+    from nova_assets.store.replay import Mend
 
 
 class StoreArrivals:
@@ -77,7 +77,7 @@ class StoreArrivals:
 
     def replayable(self, channel: Channel | str, mend: Mend | None = None) -> ReplayResult:
         """Dry run of ``replay``: the result that ``replay`` would return."""
-        from nova_assets.operations.arrivals.replay import preview_replay
+        from nova_assets.store.replay import preview_replay
 
         with self._open_receiver(channel) as receiver:
             return preview_replay(receiver, mend)
@@ -97,7 +97,7 @@ class StoreArrivals:
                 record stays in quarantine. With ``mend``, refused files also stay in quarantine. By default, every
                 record is retried unchanged, since the channel's schema or partitions may accept the record by now.
         """
-        from nova_assets.operations.arrivals.replay import replay
+        from nova_assets.store.replay import replay
 
         with self._open_receiver(channel) as receiver:
             return replay(receiver, mend)
@@ -118,8 +118,8 @@ class StoreArrivals:
     ) -> Iterator[FileReceiver]:
         """Receiver for a channel. Closes the inbox afterwards, unless the caller passed one."""
         # These imports load pyarrow, and a command that only prints its help must stay fast.
-        from nova_assets.operations.arrivals.receive import FileReceiver
         from nova_assets.sources.open_inbox import open_inbox
+        from nova_assets.store.receive import FileReceiver
 
         definition = self._register_channel_with_source(channel)
         assert definition.source is not None

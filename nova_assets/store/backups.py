@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.backup import Backup, BackupSummary
-from nova_assets.operations.backup import CatalogBackups
+from nova_assets.store.backup import CatalogBackups
 
 
 class StoreBackups:

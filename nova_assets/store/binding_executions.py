@@ -19,15 +19,15 @@ from nova_assets.model.channel_state import Cursor
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.execution import CheckReport, Execution
-from nova_assets.operations.due_runs import DuePlan, DueRun, plan_due, run_due_bindings, select_bindings
-from nova_assets.operations.failing_rows import FailingRows, check_present_rows, find_failing_rows
-from nova_assets.operations.read import ChannelReader
-from nova_assets.operations.release import OpenExecution, open_executions, release
 from nova_assets.plan.run_plan import RunPlan
 from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.due_runs import DuePlan, DueRun, plan_due, run_due_bindings, select_bindings
+from nova_assets.store.failing_rows import FailingRows, check_present_rows, find_failing_rows
+from nova_assets.store.read import ChannelReader
+from nova_assets.store.release import OpenExecution, open_executions, release
 
 if TYPE_CHECKING:
-    from nova_assets.operations.forecast import MaintenanceForecast
+    from nova_assets.store.forecast import MaintenanceForecast
 
 
 class BindingExecutions:
@@ -134,7 +134,7 @@ class BindingExecutions:
         binding = self.runtime.project.binding(run_plan.binding)
         if all(inspect.isfunction(task.function) for task in binding.tasks):
             return []
-        from nova_assets.operations.forecast import forecast_maintenance  # loads PyArrow
+        from nova_assets.store.forecast import forecast_maintenance  # loads PyArrow
 
         return forecast_maintenance(self.runtime.catalog, binding, run_plan)
 

@@ -13,10 +13,10 @@ from nova_assets.model.block_options import BlockFormat, options_from_arguments
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.merge import MergeModel
-from nova_assets.operations.insert import DataInserter, InsertCheck
-from nova_assets.operations.read import ChannelReader, Pinned
-from nova_assets.operations.selection import Selection
 from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.insert import DataInserter, InsertCheck
+from nova_assets.store.read import ChannelReader, Pinned
+from nova_assets.store.selection import Selection
 
 
 class ChannelData:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.backfill import Backfill, Priority
 from nova_assets.model.external_table import RefreshResult
-from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.plan.tick import Policy, Tick
+from nova_assets.store.channel_maintenance import ChannelMaintenance
 
 if TYPE_CHECKING:
-    from nova_assets.operations.datasets.backfill import BackfillManager, BackfillPreview
-    from nova_assets.operations.datasets.tick import DatasetScheduler, TaskOutcome
-    from nova_assets.operations.external_tables import ExternalTableRefresher
+    from nova_assets.store.backfill import BackfillManager, BackfillPreview
+    from nova_assets.store.external_tables import ExternalTableRefresher
+    from nova_assets.store.tick import DatasetScheduler, TaskOutcome
 
 
 class StoreDatasets:
@@ -30,19 +30,19 @@ class StoreDatasets:
     @cached_property
     def _scheduler(self) -> DatasetScheduler:
         """Loaded on first use, since the scheduler imports the SQL parser."""
-        from nova_assets.operations.datasets.tick import DatasetScheduler
+        from nova_assets.store.tick import DatasetScheduler
 
         return DatasetScheduler(self.runtime, self.maintenance)
 
     @cached_property
     def _backfill_manager(self) -> BackfillManager:
-        from nova_assets.operations.datasets.backfill import BackfillManager
+        from nova_assets.store.backfill import BackfillManager
 
         return BackfillManager(self.runtime)
 
     @cached_property
     def _external_refresher(self) -> ExternalTableRefresher:
-        from nova_assets.operations.external_tables import ExternalTableRefresher
+        from nova_assets.store.external_tables import ExternalTableRefresher
 
         return ExternalTableRefresher(self.runtime, self.root)
 

@@ -11,8 +11,8 @@ from nova_assets.model.definition_description import (
     WorkflowetteInfo,
 )
 from nova_assets.model.registered_definition import DefinitionKey
-from nova_assets.operations.definitions import DefinitionOperations, parse_definition_key
 from nova_assets.plan.removal import RemovalPlan
+from nova_assets.store.definition_operations import DefinitionOperations, parse_definition_key
 
 
 class StoreDefinitions:

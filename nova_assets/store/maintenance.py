@@ -11,11 +11,11 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.registered_definition import DefinitionKey
 from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
-from nova_assets.operations.lasting_problems import notify_if_failing
-from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions, channel_retention_seconds
 from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.plan.retention import expired_partitions
+from nova_assets.store.channel_maintenance import ChannelMaintenance, CompactionOptions, channel_retention_seconds
 from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.lasting_problems import notify_if_failing
 
 
 class StoreMaintenance:

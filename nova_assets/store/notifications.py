@@ -12,9 +12,9 @@ from nova_assets.model.notification import Notification, QueuedNotification
 from nova_assets.model.notify_settings import NotifierConfig, NotifySettings, parse_notify_settings
 from nova_assets.notify.notifier import Notifier, open_notifier
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.lateness import notify_of_lateness
-from nova_assets.operations.notifications import DeliveryReport, NotificationDelivery
 from nova_assets.settings import Settings
+from nova_assets.store.lateness import notify_of_lateness
+from nova_assets.store.notification_delivery import DeliveryReport, NotificationDelivery
 from nova_assets.suggestions import did_you_mean
 
 log = get_logger("nova_assets.notify")

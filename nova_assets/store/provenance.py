@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
 from nova_assets.model.provenance import ProvenanceStep
-from nova_assets.operations.provenance import ProvenanceQuery, slice_of_question
 from nova_assets.store.channel_registry import ChannelRegistry
 from nova_assets.store.listings import ProvenanceListing
+from nova_assets.store.provenance_query import ProvenanceQuery, slice_of_question
 
 
 class StoreProvenance:

@@ -7,14 +7,14 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
 from nova_assets.model.published_table import HiveTable, PublishedTable, table_from_id
 from nova_assets.model.published_version import PublicationPreview, PublishedVersion
-from nova_assets.operations.maintenance import ChannelMaintenance
-from nova_assets.operations.publish import TablePublisher
-from nova_assets.operations.take_over import FolderImporter, check_take_over_source
 from nova_assets.publish.open_target import open_publish_target
 from nova_assets.publish.target import PublishTarget
 from nova_assets.settings import Settings
 from nova_assets.store.channel_data import ChannelData
+from nova_assets.store.channel_maintenance import ChannelMaintenance
 from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.publish import TablePublisher
+from nova_assets.store.take_over import FolderImporter, check_take_over_source
 
 
 class StorePublishing:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
 from nova_assets.model.seal import Seal
-from nova_assets.operations.arrivals.seal import GroupSealer
 from nova_assets.plan.seal import IncompleteGroup, SealableGroup
 from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.seal import GroupSealer
 
 
 class StoreSeals:

@@ -10,24 +10,24 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
 from nova_assets.model.method_argument_checks import check_public_method_arguments
 from nova_assets.model.project import Project
-from nova_assets.operations.arrivals.seal import GroupSealer
-from nova_assets.operations.insert import DataInserter
-from nova_assets.operations.maintenance import ChannelMaintenance
-from nova_assets.operations.read import ChannelReader
 from nova_assets.renamed import DeploymentHandle
 from nova_assets.settings import Settings
 from nova_assets.store.arrivals import StoreArrivals
 from nova_assets.store.backups import StoreBackups
 from nova_assets.store.binding_executions import BindingExecutions
 from nova_assets.store.channel_data import ChannelData
+from nova_assets.store.channel_maintenance import ChannelMaintenance
 from nova_assets.store.channel_registry import ChannelRegistry
 from nova_assets.store.datasets import StoreDatasets
 from nova_assets.store.definitions import StoreDefinitions
 from nova_assets.store.forwarding import forwarded
+from nova_assets.store.insert import DataInserter
 from nova_assets.store.maintenance import StoreMaintenance
 from nova_assets.store.notifications import StoreNotifications
 from nova_assets.store.provenance import StoreProvenance
 from nova_assets.store.published_tables import StorePublishing
+from nova_assets.store.read import ChannelReader
+from nova_assets.store.seal import GroupSealer
 from nova_assets.store.seals import StoreSeals
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
-from nova_assets.operations.repair import Repair
+from nova_assets.store.repair import Repair
 from nova_assets_tests.cloud.faulty_s3 import FaultyS3, Kind
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.operations.repair import Repair
+from nova_assets.store.repair import Repair
 from nova_assets.store.store import Store
 
 STEPS = int(os.environ.get("NOVA_FUZZ_STEPS", "40"))

@@ -12,8 +12,8 @@ from typing import Any
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.crash_points import crash_point
-from nova_assets.operations.repair import Repair
 from nova_assets.settings import load_settings
+from nova_assets.store.repair import Repair
 from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine
 

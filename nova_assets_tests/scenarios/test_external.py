@@ -201,7 +201,7 @@ def test_a_look_that_is_older_than_what_is_known_commits_nothing(
 
 
 def test_it_is_refreshed_some_partitions_at_a_time(tills: Tills, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nova_assets.operations.external_tables.PARTITIONS_PER_COMMIT", 3)
+    monkeypatch.setattr("nova_assets.store.external_tables.PARTITIONS_PER_COMMIT", 3)
     tills.all_of_it()
     store = opened()
     assert store.refresh("tickets").seq == 2

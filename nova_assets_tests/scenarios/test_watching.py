@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.operations.datasets.tick import DatasetScheduler
 from nova_assets.plan.tick import Policy, Tick
 from nova_assets.store.store import Store
+from nova_assets.store.tick import DatasetScheduler
 from nova_assets_tests.effort import examples
 from nova_assets_tests.scenarios.tick_worker import open_store
 

@@ -14,9 +14,9 @@ from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.method_argument_checks import check_public_method_arguments
 from nova_assets.model.reads import Read
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.lost_numbers import check_number_not_lost
-from nova_assets.operations.selection import Selection
 from nova_assets.plan import modes
+from nova_assets.store.lost_numbers import check_number_not_lost
+from nova_assets.store.selection import Selection
 
 
 class ChannelReader:

@@ -25,14 +25,14 @@ from nova_assets.model.partitions import WHOLE, partition_values
 from nova_assets.model.project import Project
 from nova_assets.model.scheduler_state import DirtyPartition, MaterializedPartition
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.datasets.snapshot import SchedulerSnapshot, StalenessTracker
-from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.plan.due import why_trigger_is_off
 from nova_assets.plan.freshness import FreshnessLimits, freshness_limits
 from nova_assets.plan.redefined_queries import channels_of_other_queries
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.maintained_dataset import MaintainedDataset
+from nova_assets.store.channel_maintenance import ChannelMaintenance
+from nova_assets.store.scheduler_snapshot import SchedulerSnapshot, StalenessTracker
 
 log = get_logger("nova_assets.scheduler")
 

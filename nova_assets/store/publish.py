@@ -31,10 +31,6 @@ from nova_assets.model.published_version import (
 )
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.insert import DataInserter
-from nova_assets.operations.lasting_problems import notify_if_failing
-from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
-from nova_assets.operations.partition_conversion import partition_converter
 from nova_assets.plan.compaction import is_fully_compacted
 from nova_assets.plan.published_versions import (
     certainly_shown_version,
@@ -47,6 +43,10 @@ from nova_assets.plan.published_versions import (
 )
 from nova_assets.publish.edition_parts import PartitionConverter
 from nova_assets.publish.target import PublishTarget
+from nova_assets.store.channel_maintenance import ChannelMaintenance, CompactionOptions
+from nova_assets.store.insert import DataInserter
+from nova_assets.store.lasting_problems import notify_if_failing
+from nova_assets.store.partition_conversion import partition_converter
 
 log = get_logger("nova_assets.publishing")
 

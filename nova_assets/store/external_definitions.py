@@ -21,8 +21,8 @@ from nova_assets.model.external_table import ExternalFormat
 from nova_assets.model.metastore_table import MetastoreTable
 from nova_assets.model.schema import DataType, Field
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.metastore_columns import check_partition_columns, describe_metastore_table, is_supported
 from nova_assets.plan.source_columns import ColumnChange, column_changes, is_file_readable_as
+from nova_assets.store.metastore_columns import check_partition_columns, describe_metastore_table, is_supported
 
 MAX_INSPECTED_FILES = 20
 """Number of files whose columns are compared: the newest ones."""

@@ -17,9 +17,9 @@ from nova_assets.model.provenance import READ_VERSIONS
 from nova_assets.model.quarantine import QUARANTINE_COLUMNS, WHOLE_FILE_LINE, quarantine_channel_name
 from nova_assets.model.receive_result import ReplayResult
 from nova_assets.model.schema import DELETED, parse_ddl
-from nova_assets.operations.arrivals.receive import FileReceiver
 from nova_assets.plan import modes
 from nova_assets.sources.quarantined_records import reparse_record
+from nova_assets.store.receive import FileReceiver
 
 log = get_logger("nova_assets.replaying")
 

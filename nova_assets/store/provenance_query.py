@@ -8,7 +8,6 @@ from nova_assets.errors import DefinitionError, VersionNotFound
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.provenance import CommitOrigin, NumberedBlock, ProvenanceStep
-from nova_assets.operations.lost_numbers import check_number_not_lost
 from nova_assets.plan.provenance import (
     ChannelBlocks,
     ChannelSlice,
@@ -17,6 +16,7 @@ from nova_assets.plan.provenance import (
     slices_of_changes,
     slices_of_read,
 )
+from nova_assets.store.lost_numbers import check_number_not_lost
 
 Steps = dict[tuple[str, str], ProvenanceStep]
 """(commit, channel) -> step, nearest first."""

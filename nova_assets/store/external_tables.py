@@ -29,16 +29,16 @@ from nova_assets.model.external_table import ExternalFilesContent, RefreshResult
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.external_listing import (
+from nova_assets.plan import modes
+from nova_assets.plan.external_changes import ExternalChanges, PartitionFiles, detect_changes
+from nova_assets.store.external_listing import (
     CommittedPartitions,
     FolderListing,
     PartitionFolder,
     PartitionFolders,
     PartitionListing,
 )
-from nova_assets.operations.metastore_listing import MetastoreFolders
-from nova_assets.plan import modes
-from nova_assets.plan.external_changes import ExternalChanges, PartitionFiles, detect_changes
+from nova_assets.store.metastore_listing import MetastoreFolders
 
 log = get_logger("nova_assets.external")
 
@@ -118,7 +118,7 @@ class ExternalTableRefresher:
         return plan_again_after_conflict(refresh_once, f"the refresh of {name}", self.runtime.max_attempts, log)
 
     def _refresh_database(self, channel: Channel, allow_vanished: bool, dry_run: bool = False) -> RefreshResult:
-        from nova_assets.operations.database_tables import DatabaseTableRefresher  # needs psycopg
+        from nova_assets.store.database_tables import DatabaseTableRefresher  # needs psycopg
 
         refresher = DatabaseTableRefresher(self.runtime)
         return refresher.refresh(channel, self._expected_partitions(channel), allow_vanished, dry_run)

@@ -28,10 +28,10 @@ from nova_assets.model.reads import SnapshotDiff
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.timeline import History
-from nova_assets.operations.lost_numbers import check_number_not_lost
 from nova_assets.plan import modes
 from nova_assets.plan.partial_reads import keeps_merge_columns
 from nova_assets.plan.required_base import check_merge_model_accepts
+from nova_assets.store.lost_numbers import check_number_not_lost
 
 log = get_logger("nova_assets.insert")
 

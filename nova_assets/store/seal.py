@@ -20,10 +20,10 @@ from nova_assets.model.compaction import Compaction
 from nova_assets.model.partitions import Dimension, partition_name, partition_values
 from nova_assets.model.period import period_seconds
 from nova_assets.model.seal import AddSeal, Seal, Sealing
-from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
 from nova_assets.plan import modes
 from nova_assets.plan.compaction import compactions_of_complete_partitions
 from nova_assets.plan.seal import SealableGroup, SealingDecision, SealingState, decide_sealing
+from nova_assets.store.channel_maintenance import ChannelMaintenance, CompactionOptions
 
 log = get_logger("nova_assets.sealing")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from nova_assets.errors import DefinitionError, SchemaMismatch
 from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
-from nova_assets.operations.external_definitions import check_databases
+from nova_assets.store.external_definitions import check_databases
 
 log = get_logger("nova_assets.external")
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.backfill import PRIORITIES, Backfill, ExecutionCost, Priority
-from nova_assets.operations.datasets.snapshot import StalenessTracker
 from nova_assets.plan.backfill import BackfillScope, backfill_scope, select_partitions
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
+from nova_assets.store.scheduler_snapshot import StalenessTracker
 from nova_assets.suggestions import did_you_mean
 
 

@@ -27,13 +27,6 @@ from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalPosition
 from nova_assets.model.partitions import partition_values
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.external_listing import CommittedPartitions, PartitionFolder, PartitionListing
-from nova_assets.operations.metastore_columns import (
-    check_declared_columns,
-    load_described_table,
-    metastore_columns,
-    partition_keys,
-)
 from nova_assets.plan.external_changes import (
     HIVE_NULL,
     LocationContents,
@@ -42,6 +35,13 @@ from nova_assets.plan.external_changes import (
     partition_files,
     partition_of_folder,
     partition_of_values,
+)
+from nova_assets.store.external_listing import CommittedPartitions, PartitionFolder, PartitionListing
+from nova_assets.store.metastore_columns import (
+    check_declared_columns,
+    load_described_table,
+    metastore_columns,
+    partition_keys,
 )
 
 log = get_logger("nova_assets.external")

@@ -16,7 +16,7 @@ from nova_assets.model.data_check import Check, CheckResult
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import CheckReport, Execution
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.read import ChannelReader
+from nova_assets.store.read import ChannelReader
 from nova_assets.suggestions import did_you_mean
 from nova_assets.user_code_errors import summarize_user_error
 

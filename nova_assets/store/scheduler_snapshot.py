@@ -18,11 +18,11 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.model.partition_rule import InputState
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.scheduler_state import MaterializedPartition
-from nova_assets.operations.datasets.partition_states import PartitionStatesByChannel
 from nova_assets.plan.staleness import StalenessReport, TaskInputs, check_staleness, recheck_staleness
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.required_reads import ExpectedPartitions
+from nova_assets.store.partition_states import PartitionStatesByChannel
 
 CALENDAR_STEP = timedelta(minutes=15)
 """Granularity of the calendar. In every time zone, days and hours begin at multiples of it, so tasks appear or vanish

@@ -13,8 +13,8 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.model.damage import Damage, RepairOutcome
-from nova_assets.operations.repair import Repair
 from nova_assets.settings import load_settings
+from nova_assets.store.repair import Repair
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.stub_engine import StubEngine
@@ -377,7 +377,7 @@ def test_it_says_how_far_it_has_come_with_many_files(opened: Opener, monkeypatch
     store, said = filled(opened), list[str]()
     Repair(store.runtime, HOUR, said.append).find_damages()
     assert said == ["6 files and folders are in the warehouse"]
-    monkeypatch.setattr("nova_assets.operations.repair._FILES_PER_PROGRESS_MESSAGE", 2)
+    monkeypatch.setattr("nova_assets.store.repair._FILES_PER_PROGRESS_MESSAGE", 2)
     Repair(store.runtime, HOUR, said.append).find_damages()
     assert said[2:] == ["source: 2 of 3 files checked", "source: 3 of 3 files checked"]
 

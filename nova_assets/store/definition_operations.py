@@ -17,7 +17,6 @@ from nova_assets.model.definition_description import (
 )
 from nova_assets.model.firing import Firing
 from nova_assets.model.registered_definition import DEFINITION_KINDS, DefinitionKey, DefinitionKind, DefinitionStatus
-from nova_assets.operations.maintenance import channel_retention_seconds
 from nova_assets.plan.due import why_bound_trigger_is_off
 from nova_assets.plan.removal import (
     RemovalFacts,
@@ -27,6 +26,7 @@ from nova_assets.plan.removal import (
     definitions_removed_with,
     plan_removal,
 )
+from nova_assets.store.channel_maintenance import channel_retention_seconds
 from nova_assets.suggestions import did_you_mean, format_valid_names
 
 _EXECUTIONS_SHOWN = 10
