@@ -222,7 +222,7 @@ def _show(query: Any, partition: str) -> None:
 def measured(datasets: int, partitions: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="planner-") as folder:
         world = World(Path(folder), datasets, partitions)
-        scheduling = DatasetScheduler(world.store.runtime, world.store._maintenance)
+        scheduling = DatasetScheduler(world.store.runtime, world.store._retention)
         settled, look = timed(scheduling.plan_tick)
         assert not settled.run, "all is there"
         _, idle = timed(scheduling.plan_tick)

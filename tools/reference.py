@@ -133,7 +133,7 @@ def entry(found: Any, prefix: str) -> str:
 def _forwarding_target(member: Any) -> Any:
     """Method of a part that a class forwards to, as in ``name = forwarded("part", Part.name)``. Or else the member."""
     value = member.value if member.is_attribute else None
-    if not isinstance(value, griffe.ExprCall) or value.canonical_path != "nova_assets.store.forwarding.forwarded":
+    if not isinstance(value, griffe.ExprCall) or value.canonical_path != "nova_assets.store.store.forwarded":
         return member
     target: Any = value.arguments[-1]
     return member.package[target.canonical_path.removeprefix("nova_assets.")]

@@ -110,7 +110,7 @@ class StoreArrivals:
         Args:
             state: only files in this state: ``waiting``, ``taken``, ``refused`` or ``gone``.
         """
-        return self.runtime.catalog.arrivals(self.registry.registered_name(channel), state, limit)
+        return self.runtime.catalog.arrivals(self.registry.known(channel), state, limit)
 
     @contextmanager
     def _open_receiver(
@@ -135,7 +135,7 @@ class StoreArrivals:
         name = channel if isinstance(channel, str) else channel.name
         definition = self.registry.find_definition(channel)
         if definition is None or definition.source is None:
-            self.registry.registered_name(name)  # a missing channel is the better error
+            self.registry.known(name)  # a missing channel is the better error
             raise DefinitionError(
                 f"channel {name!r} has no source=, so no files can arrive for it",
                 expected="a channel of the project that has source=nova.files(...)",

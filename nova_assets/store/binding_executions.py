@@ -202,7 +202,7 @@ class BindingExecutions:
             ChannelNotFound: neither the catalog nor the project has the channel.
             DefinitionError: the channel has no such check.
         """
-        return find_failing_rows(self.runtime, self._reader, self._registry.registered_name(channel), check)
+        return find_failing_rows(self.runtime, self._reader, self._registry.known(channel), check)
 
     def check_rows(self, channel: Channel | str) -> list[CheckReport]:
         """Run the checks that the project gives to a channel on the rows that the channel has now. Nothing changes.
@@ -213,7 +213,7 @@ class BindingExecutions:
         Raises:
             ChannelNotFound: neither the catalog nor the project has the channel.
         """
-        name = self._registry.registered_name(channel)
+        name = self._registry.known(channel)
         checks = self.runtime.project.checks_of(name)
         return [check_present_rows(self.runtime, self._reader, name, c) for c in checks]
 

@@ -57,8 +57,8 @@ class ChannelRegistry:
         Args:
             partition: values of one or more dimensions. Only partitions with these values are returned.
         """
-        name = self.registered_name(channel)
-        return self.runtime.catalog.partitions(name, self.runtime.catalog.channel(name).parse_scope(partition))
+        state = self.registered_state(channel)
+        return self.runtime.catalog.partitions(state.channel.name, state.parse_scope(partition))
 
     def timeline(self, channel: Channel | str, limit: int | None = None) -> list[Instant]:
         """Instants of a channel, oldest first.
@@ -66,9 +66,9 @@ class ChannelRegistry:
         Args:
             limit: return only the latest ``limit`` instants. By default, all.
         """
-        return InstantListing(self.runtime.catalog.timeline(self.registered_name(channel), limit))
+        return InstantListing(self.runtime.catalog.timeline(self.known(channel), limit))
 
-    def registered_name(self, channel: Channel | str) -> str:
+    def known(self, channel: Channel | str) -> str:
         """Name of a registered channel.
 
         A channel of the project, or a ``Channel`` object, is registered on its first use.
@@ -79,14 +79,22 @@ class ChannelRegistry:
         if isinstance(channel, Channel):
             self.register(channel)
             return channel.name
+        return self.registered_state(channel).channel.name
+
+    def registered_state(self, channel: Channel | str) -> ChannelState:
+        """State of a channel, which is registered on its first use. Raises ChannelNotFound, as ``known``."""
+        catalog = self.runtime.catalog
+        if isinstance(channel, Channel):
+            self.register(channel)
+            return catalog.channel(channel.name)
         try:
-            self.runtime.catalog.channel(channel)
+            return catalog.channel(channel)
         except ChannelNotFound:
             definition = self.find_definition(channel)
             if definition is None:
                 raise
             self.register(definition)
-        return channel
+            return catalog.channel(channel)
 
     def find_definition(self, channel: Channel | str) -> Channel | None:
         """Definition of a channel: the ``Channel`` object itself, or the project's definition. None without any."""

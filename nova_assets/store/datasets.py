@@ -11,7 +11,7 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.model.backfill import Backfill, Priority
 from nova_assets.model.external_table import RefreshResult
 from nova_assets.plan.tick import Policy, Tick
-from nova_assets.store.channel_maintenance import ChannelMaintenance
+from nova_assets.store.retention import ChannelRetention
 
 if TYPE_CHECKING:
     from nova_assets.store.backfill import BackfillManager, BackfillPreview
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class StoreDatasets:
     """Store methods that maintain datasets in SQL."""
 
-    def __init__(self, runtime: Runtime, maintenance: ChannelMaintenance, root: Path) -> None:
+    def __init__(self, runtime: Runtime, retention: ChannelRetention, root: Path) -> None:
         self.runtime = runtime
-        self.maintenance = maintenance
+        self.retention = retention
         self.root = root
 
     @cached_property
@@ -32,7 +32,7 @@ class StoreDatasets:
         """Loaded on first use, since the scheduler imports the SQL parser."""
         from nova_assets.store.tick import DatasetScheduler
 
-        return DatasetScheduler(self.runtime, self.maintenance)
+        return DatasetScheduler(self.runtime, self.retention)
 
     @cached_property
     def _backfill_manager(self) -> BackfillManager:

@@ -26,7 +26,7 @@ from nova_assets.plan.removal import (
     definitions_removed_with,
     plan_removal,
 )
-from nova_assets.store.channel_maintenance import channel_retention_seconds
+from nova_assets.store.retention import channel_retention_seconds
 from nova_assets.suggestions import did_you_mean, format_valid_names
 
 _EXECUTIONS_SHOWN = 10

@@ -16,21 +16,22 @@ from nova_assets.execution.lagging_consumers import has_consumer_without_snapsho
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin
-from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
+from nova_assets.model.block_options import NO_OPTIONS, BlockFormat, BlockOptions, options_from_arguments
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.commit import Commit, CommitRequest, RequireHead, RequireNoConsumers, insert_digest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.provenance import READ_VERSIONS
 from nova_assets.model.reads import SnapshotDiff
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
-from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.partial_reads import keeps_merge_columns
 from nova_assets.plan.required_base import check_merge_model_accepts
+from nova_assets.store.channel_registry import ChannelRegistry
 from nova_assets.store.lost_numbers import check_number_not_lost
 
 log = get_logger("nova_assets.insert")
@@ -47,168 +48,199 @@ class InsertCheck:
     next_number: int
 
 
-class DataInserter:
-    """Inserts data into channels."""
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """What ``insert`` is to do with its rows.
 
-    def __init__(self, runtime: Runtime) -> None:
+    Args:
+        idempotency_key, partition, keep_files: as for ``DataInserter.insert``.
+        options: merge model and file format of the block.
+    """
+
+    kind: Kind = "delta"
+    idempotency_key: str | None = None
+    partition: str | Mapping[str, object] | None = None
+    options: BlockOptions = NO_OPTIONS
+    keep_files: bool = False
+
+
+class DataInserter:
+    """Store methods that insert rows into channels, and restore earlier ones."""
+
+    def __init__(self, runtime: Runtime, registry: ChannelRegistry) -> None:
         self.runtime = runtime
+        self.registry = registry
         self.catalog = runtime.catalog
         self.engine = runtime.engine
 
     def insert(
         self,
-        channel: str,
+        channel: Channel | str,
         data: Any,
         kind: Kind = "delta",
         idempotency_key: str | None = None,
         partition: str | Mapping[str, object] | None = None,
-        options: BlockOptions = NO_OPTIONS,
+        *,
+        merge: MergeModel | None = None,
+        format: BlockFormat | None = None,
         keep_files: bool = False,
     ) -> Commit:
-        """Insert one block, atomically.
+        """Insert one block into every partition of a channel that the data belongs to. The insert is atomic.
 
-        A base is planned again if another commit comes first. Of concurrent bases, the last base replaces all others.
+        Args:
+            channel: name of the channel. A channel that the project defines is registered on its first use.
+            data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or the paths of Parquet, ORC, Avro, CSV
+                or JSON-lines files. CSV and JSON-lines files may be compressed (``.gz``, ``.zst``). On keyed channels,
+                a row with ``_deleted`` true is a deletion.
+            kind: ``delta`` adds the data to the channel. ``base`` replaces the rows of the channel. A base empties
+                every partition that it does not contain, unless ``partition`` limits it to some partitions (R13).
+            idempotency_key: a second insert of the same rows with the same key changes nothing and returns the first
+                commit. The rows may come in another order, in other files, or as another kind of input.
+            partition: the partition of all rows, such as ``"dt=2024-01-01"``. The data then need not contain the
+                partition columns. By default, each row goes to the partition that its partition columns name.
+            merge: merge model of this delta (Nova 3.1). By default, the channel's model. It needs the same key.
+            format: file format of this block: ``parquet`` (default), ``orc``, ``avro``, ``csv`` or ``json``.
+            keep_files: copy the files into the warehouse as they are, in place of writing their rows into new files.
+                All files need the same format, and exactly the columns and types of the channel. On a partitioned
+                channel, each file belongs to one partition.
+
+        Returns:
+            The commit. Its ``seq`` is the block's sequence number. An empty delta takes no number (R1).
 
         Raises:
-            ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, UnrepresentableChange, ModelChanged.
+            ChannelNotFound: no such channel.
+            SchemaMismatch: the columns or types differ from the channel's.
+            BadKey: a key is null, or one block holds several live rows of one key.
+            BadRecord: a file is damaged, or its content does not fit its file name.
+            EmptyInput: the input is empty.
+            PartitionError: a row belongs to no partition, or to another partition than ``partition``.
+            UnrepresentableChange: the base drops rows that consumers of an Append channel have read (R10).
+            ModelChanged: the data is a delta, and no base was written since the merge model changed (R18).
             IdempotencyConflict: the key was used for different rows.
-            CheckFailed: the rows violate a check that the project gives to the channel.
         """
-        _check_kind(kind)
-        state = self.catalog.channel(channel)
-        options.check(state.channel, kind)
+        insert = Insert(kind, idempotency_key, partition, options_from_arguments(merge, format), keep_files)
+        state = self._insertable_state(channel, insert)
+        name, scope = state.channel.name, state.parse_scope(partition)
         repeated_commit = (
-            None if idempotency_key is None else self.catalog.commit_by_idempotency_key(channel, idempotency_key)
+            None if idempotency_key is None else self.catalog.commit_by_idempotency_key(name, idempotency_key)
         )
         if repeated_commit is not None and repeated_commit.digest is None:
-            return repeated_commit.as_repeated(channel, None)
-        history = self._load_head_history(state, partition)
+            return repeated_commit.as_repeated(name, None)
         with self.engine.computation_scope():
-            frame, options = self._to_frame_and_options(state.channel, data, history.schema, options, keep_files)
+            frame, insert = self._to_frame(state, data, insert)
             if repeated_commit is not None:
                 # The rows are read again, half a second per million: unread, other rows under a used key would be lost.
-                return repeated_commit.as_repeated(
-                    channel, self._compute_frame_digest(state.channel, history, frame, kind)
-                )
-            return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, options)
+                return repeated_commit.as_repeated(name, self._compute_frame_digest(state, scope, frame, kind))
+            return self._insert_with_retries(name, scope, frame, insert)
 
-    def restore(self, channel: str, at: int) -> Commit:
-        """Commit the content of an earlier version as a new base (R19).
+    def check_insert(
+        self,
+        channel: Channel | str,
+        data: Any,
+        kind: Kind = "delta",
+        partition: str | Mapping[str, object] | None = None,
+        *,
+        merge: MergeModel | None = None,
+        format: BlockFormat | None = None,
+        keep_files: bool = False,
+    ) -> InsertCheck:
+        """Dry run of ``insert``: validate the data as far as possible before writing, without changing anything."""
+        insert = Insert(kind, None, partition, options_from_arguments(merge, format), keep_files)
+        state = self._insertable_state(channel, insert)
+        definition = state.channel
+        history = self.catalog.history(definition.name, state.head, state.parse_scope(partition), state.head)
+        frame, _ = self._to_frame(state, data, insert)
+        if definition.partitions:
+            frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
+        schema = reconcile_schema(
+            definition.name,
+            history.schema,
+            self.engine.schema_of(frame).without_columns(DELETED),
+            definition.on_schema_change,
+            history.head,
+        )
+        check_merge_model_accepts(history, kind)
+        return InsertCheck(definition.name, kind, history.head, schema, state.next_number)
+
+    def restore(self, channel: Channel | str, at: int) -> Commit:
+        """Restore the content that a channel had at a sequence number. History is not rewritten (R19).
+
+        The restored content is committed as a new base. Consumers see the differences as changes, as with every base.
 
         Raises:
+            ChannelNotFound: no such channel.
             VersionNotFound: the channel has no such sequence number.
-            BlockCollected: the blocks of the version were collected.
+            BlockCollected: the blocks of the version were collected (R15).
             UnrepresentableChange: an Append channel with consumers would lose rows (R10).
             NotSupported: the version was merged by columns that the channel no longer has under their names.
         """
-        state = self.catalog.channel(channel)
+        state = self.registry.registered_state(channel)
+        name = state.channel.name
         state.channel.refuse_external()
-        check_number_not_lost(self.catalog, channel, at)
-        current_history = self.catalog.history(channel, None, WHOLE, state.head)
-        restored_snapshot = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
+        check_number_not_lost(self.catalog, name, at)
+        current_history = self.catalog.history(name, None, WHOLE, state.head)
+        restored_snapshot = modes.snapshot(self.catalog.history(name, at, back_to=at), at)
         in_current_columns = replace(restored_snapshot, schema=current_history.schema)
         if not keeps_merge_columns(SnapshotDiff(restored_snapshot, in_current_columns)):
             raise NotSupported(
-                f"version {at} of channel {channel!r} was merged by columns that were dropped or renamed later",
+                f"version {at} of channel {name!r} was merged by columns that were dropped or renamed later",
                 found=f"columns {restored_snapshot.schema}, now {current_history.schema}",
-                next=f"insert the rows of store.read({channel!r}, at={at}) in the present columns, with kind='base'",
+                next=f"insert the rows of store.read({name!r}, at={at}) in the present columns, with kind='base'",
             )
         with self.engine.computation_scope():
             frame = self.engine.fetch(in_current_columns)
-            return self._insert_with_retries(channel, WHOLE, frame, "base", None, restored=at)
+            return self._insert_with_retries(name, WHOLE, frame, Insert("base"), restored=at)
+
+    def _insertable_state(self, channel: Channel | str, insert: Insert) -> ChannelState:
+        """State of a channel that takes rows from outside, in blocks with these options."""
+        state = self.registry.registered_state(channel)
+        insert.options.check(state.channel, insert.kind)
+        state.channel.refuse_external()
+        return state
+
+    def _to_frame(self, state: ChannelState, data: Any, insert: Insert) -> tuple[Frame, Insert]:
+        """Rows to insert. With ``keep_files``, the options of the block name the files, and have their format."""
+        allow_widening = state.channel.on_schema_change == "evolve"
+        if not insert.keep_files:
+            return self.engine.convert_input(data, state.schema, allow_widening=allow_widening), insert
+        frame, kept = self.engine.convert_kept_files(data, state.schema, allow_widening=allow_widening)
+        if insert.options.format not in (None, kept.format):
+            raise DefinitionError(
+                "keep_files= keeps the format of the files",
+                found=f"format={insert.options.format!r}, and files of format {kept.format!r}",
+                expected="files of that format, or no format=",
+            )
+        return frame, replace(insert, options=replace(kept, merge=insert.options.merge))
+
+    def _compute_frame_digest(self, state: ChannelState, scope: str, frame: Frame, kind: Kind) -> str:
+        """Digest that the insert of a frame would have, without writing the frame."""
+        if state.channel.partitions:
+            frame = self.engine.add_partition_columns(frame, state.channel, scope, state.schema)
+        return insert_digest(kind, scope, self.engine.frame_digest(frame, state.schema))
 
     def _insert_with_retries(
-        self,
-        channel: str,
-        scope: str,
-        frame: Frame,
-        kind: Kind,
-        idempotency_key: str | None,
-        options: BlockOptions = NO_OPTIONS,
-        restored: int | None = None,
+        self, channel: str, scope: str, frame: Frame, insert: Insert, restored: int | None = None
     ) -> Commit:
-        """Insert a frame as one block.
+        """Insert a frame as one block. It is planned again if another commit comes first, so of concurrent bases, the
+        last one replaces all others.
 
         Args:
             restored: version of the channel that the frame restores.
         """
         return plan_again_after_conflict(
-            lambda: self._insert_once(channel, scope, frame, kind, idempotency_key, options, restored),
+            lambda: self._insert_once(channel, scope, frame, insert, restored),
             f"the {'insert' if restored is None else 'restore'} of {channel}",
             self.runtime.max_attempts,
             log,
         )
 
-    def check_insert(
-        self,
-        channel: str,
-        data: Any,
-        kind: Kind = "delta",
-        partition: str | Mapping[str, object] | None = None,
-        options: BlockOptions = NO_OPTIONS,
-        keep_files: bool = False,
-    ) -> InsertCheck:
-        """Validate an insert as far as possible before writing. Changes nothing."""
-        _check_kind(kind)
-        state = self.catalog.channel(channel)
-        history = self._load_head_history(state, partition)
-        definition = state.channel
-        options.check(definition, kind)
-        frame, options = self._to_frame_and_options(definition, data, history.schema, options, keep_files)
-        if definition.partitions:
-            frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
-        frame_schema = self.engine.schema_of(frame)
-        schema = reconcile_schema(
-            channel, history.schema, frame_schema.without_columns(DELETED), definition.on_schema_change, history.head
-        )
-        check_merge_model_accepts(history, kind)
-        return InsertCheck(channel, kind, history.head, schema, state.next_number)
-
-    def _compute_frame_digest(self, definition: Channel, history: History, frame: Frame, kind: Kind) -> str:
-        """Digest that the insert of a frame would have, without writing the frame."""
-        if definition.partitions:
-            frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
-        return insert_digest(kind, history.scope, self.engine.frame_digest(frame, history.schema))
-
-    def _to_frame_and_options(
-        self, definition: Channel, data: Any, schema: Schema | None, options: BlockOptions, keep_files: bool
-    ) -> tuple[Frame, BlockOptions]:
-        """Rows to insert, with the options of their block."""
-        allow_widening = definition.on_schema_change == "evolve"
-        if not keep_files:
-            return self.engine.convert_input(data, schema, allow_widening=allow_widening), options
-        frame, kept = self.engine.convert_kept_files(data, schema, allow_widening=allow_widening)
-        if options.format not in (None, kept.format):
-            raise DefinitionError(
-                "keep_files= keeps the format of the files",
-                found=f"format={options.format!r}, and files of format {kept.format!r}",
-                expected="files of that format, or no format=",
-            )
-        return frame, replace(kept, merge=options.merge)
-
-    def _load_head_history(self, state: ChannelState, partition: str | Mapping[str, object] | None) -> History:
-        """History of a channel at its head, without blocks."""
-        state.channel.refuse_external()
-        scope = state.parse_scope(partition)
-        return self.catalog.history(state.channel.name, state.head, scope, state.head)
-
-    def _insert_once(
-        self,
-        channel: str,
-        scope: str,
-        frame: Frame,
-        kind: Kind,
-        idempotency_key: str | None,
-        options: BlockOptions,
-        restored: int | None,
-    ) -> Commit:
-        origin: Origin = "insert" if restored is None else "restore"
+    def _insert_once(self, channel: str, scope: str, frame: Frame, insert: Insert, restored: int | None) -> Commit:
         purpose = "commit" if restored is None else "restore"
         writer = self.runtime.channel_writer
-        checks = InsertChecks(self.runtime, channel, kind, scope) if restored is None else None
+        checks = InsertChecks(self.runtime, channel, insert.kind, scope) if restored is None else None
         pinned = (channel, *(checks.channels if checks is not None else ()))
         with writer.write(*pinned, scope=scope, purpose=purpose) as execution:
-            request = self._stage_block(execution, channel, frame, kind, idempotency_key, origin, options)
+            request = self._stage_block(execution, channel, frame, insert, "insert" if restored is None else "restore")
             if checks is not None:
                 request = checks.run(execution).added_to(request)
             else:
@@ -219,16 +251,9 @@ class DataInserter:
         return commit
 
     def _stage_block(
-        self,
-        execution: Execution,
-        channel: str,
-        frame: Frame,
-        kind: Kind,
-        idempotency_key: str | None,
-        origin: Origin,
-        options: BlockOptions,
+        self, execution: Execution, channel: str, frame: Frame, insert: Insert, origin: Origin
     ) -> CommitRequest:
-        head, scope = execution.pins[channel].head, execution.pins[channel].partition
+        kind, head, scope = insert.kind, execution.pins[channel].head, execution.pins[channel].partition
         history = self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head)
         state = self.catalog.channel(channel)
         definition = state.channel
@@ -239,8 +264,8 @@ class DataInserter:
             definition,
             history,
             frame,
-            with_digest=idempotency_key is not None,
-            options=options,
+            with_digest=insert.idempotency_key is not None,
+            options=insert.options,
         )
         block = self.runtime.staging.complete_blocks_by_port(execution)[channel]
         added_blocks = split_staged_block(replace(block, manifest=block.manifest or manifest), history, origin)
@@ -265,17 +290,9 @@ class DataInserter:
             binding=None,
             added_blocks=tuple(added_blocks),
             required_heads=(RequireHead(channel, head, scope),) if kind == "base" else (),
-            idempotency=None if idempotency_key is None else (channel, idempotency_key),
+            idempotency=None if insert.idempotency_key is None else (channel, insert.idempotency_key),
             rows_digest=None if manifest.digest is None else insert_digest(kind, history.scope, manifest.digest),
             schema_changes=requirements.schema_changes,
             required_without_consumers=requirements.without_consumers,
             required_sum_headrooms=requirements.sum_headrooms,
-        )
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in ("base", "delta"):
-        raise DefinitionError(
-            f"{kind!r} is not a kind of insert",
-            expected='"delta" (adds rows to the channel) or "base" (replaces the rows of the channel)',
         )

@@ -51,7 +51,7 @@ class StoreProvenance:
 
         Source: Nova, section 1 ("capturing data provenance and making it easily queriable") and section 2.4.
         """
-        name = self.registry.registered_name(channel)
+        name = self.registry.known(channel)
         catalog = self.runtime.catalog
         scope = catalog.channel(name).parse_scope(partition)
         asked = slice_of_question(catalog, name, at, since, scope)

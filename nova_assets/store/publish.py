@@ -43,7 +43,7 @@ from nova_assets.plan.published_versions import (
 )
 from nova_assets.publish.edition_parts import PartitionConverter
 from nova_assets.publish.target import PublishTarget
-from nova_assets.store.channel_maintenance import ChannelMaintenance, CompactionOptions
+from nova_assets.store.compaction import ChannelCompaction, CompactionOptions
 from nova_assets.store.insert import DataInserter
 from nova_assets.store.lasting_problems import notify_if_failing
 from nova_assets.store.partition_conversion import partition_converter
@@ -58,7 +58,7 @@ class TablePublisher:
     """Publishes channels to tables.
 
     Args:
-        maintenance: compacts channels, since plain files cannot represent unmerged deltas.
+        compaction: compacts channels, since plain files cannot represent unmerged deltas.
         inserter: rewrites a channel in its current schema, with a sequence number of its own.
         outlet_factory: (table, channel) -> the target that writes the table.
         superseded_delay: seconds for which a published version stays readable after the table shows the next version.
@@ -67,7 +67,7 @@ class TablePublisher:
     def __init__(
         self,
         runtime: Runtime,
-        maintenance: ChannelMaintenance,
+        compaction: ChannelCompaction,
         inserter: DataInserter,
         outlet_factory: Callable[[PublishedTable, str], PublishTarget],
         superseded_delay: float,
@@ -76,7 +76,7 @@ class TablePublisher:
         self.inserter = inserter
         self.catalog = runtime.catalog
         self.engine = runtime.engine
-        self.maintenance = maintenance
+        self.compaction = compaction
         self.outlet_factory = outlet_factory
         self.superseded_delay = superseded_delay
 
@@ -197,7 +197,7 @@ class TablePublisher:
                     converter = partition_converter(self.engine, history, content, policy.target)
                     return self._show_new_version(execution, table, outlet, content, take_over, converter)
                 self.runtime.staging.abort_and_delete_staged(execution, "the channel must be compacted first")
-            compaction = self.maintenance.compact(
+            compaction = self.compaction.add_compacted_blocks(
                 channel,
                 CompactionOptions(policy, force=True, replace_own_bases=True, partitions=uncompacted[head]),
             )

@@ -10,9 +10,9 @@ from nova_assets.model.published_version import PublicationPreview, PublishedVer
 from nova_assets.publish.open_target import open_publish_target
 from nova_assets.publish.target import PublishTarget
 from nova_assets.settings import Settings
-from nova_assets.store.channel_data import ChannelData
-from nova_assets.store.channel_maintenance import ChannelMaintenance
 from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.compaction import ChannelCompaction
+from nova_assets.store.insert import DataInserter
 from nova_assets.store.publish import TablePublisher
 from nova_assets.store.take_over import FolderImporter, check_take_over_source
 
@@ -24,16 +24,15 @@ class StorePublishing:
         self,
         runtime: Runtime,
         registry: ChannelRegistry,
-        data: ChannelData,
-        maintenance: ChannelMaintenance,
+        inserter: DataInserter,
+        compaction: ChannelCompaction,
         settings: Settings,
     ) -> None:
         self.runtime = runtime
         self.registry = registry
-        self.data = data
         self.settings = settings
-        self.importer = FolderImporter(runtime, data.inserter)
-        self.publisher = TablePublisher(runtime, maintenance, data.inserter, self._open_outlet, settings.gc_grace)
+        self.importer = FolderImporter(runtime, inserter)
+        self.publisher = TablePublisher(runtime, compaction, inserter, self._open_outlet, settings.gc_grace)
 
     def publish(
         self, channel: Channel | str, *, take_over: bool = False, take_over_from: str | None = None
@@ -90,7 +89,7 @@ class StorePublishing:
 
         nova does not delete the files of these editions.
         """
-        return self.runtime.catalog.published_versions(self.registry.registered_name(channel))
+        return self.runtime.catalog.published_versions(self.registry.known(channel))
 
     def unpublish(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
         """Remove the published table of a channel. Also remove the table from the channel's ``publish=``. Otherwise
@@ -106,7 +105,7 @@ class StorePublishing:
         Raises:
             DefinitionError: the channel is not published in this table.
         """
-        name = self.registry.registered_name(channel)
+        name = self.registry.known(channel)
         definition = self.registry.find_definition(channel)
         tables_by_id = {t.id: t for t in (() if definition is None else definition.publish)}
         # A table that was removed from the definition first is still published.
@@ -162,7 +161,7 @@ class StorePublishing:
         )
 
     def _find_published_definition(self, channel: Channel | str) -> Channel:
-        name = self.registry.registered_name(channel)
+        name = self.registry.known(channel)
         definition = self.registry.find_definition(channel)
         if definition is None or not definition.publish:
             raise DefinitionError(

@@ -25,7 +25,7 @@ from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntr
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.lost_files import damage_of_lost_files
 from nova_assets.plan.repair import leftover_damage, orphan_damage, unfinished_upload_damage
-from nova_assets.store.channel_maintenance import channel_retention_seconds
+from nova_assets.store.retention import channel_retention_seconds
 
 ProgressCallback = Callable[[str], None]
 

@@ -7,13 +7,15 @@ all data of the group.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block
+from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.commit import CommitRequest, RequireHead
 from nova_assets.model.compaction import Compaction
@@ -22,8 +24,9 @@ from nova_assets.model.period import period_seconds
 from nova_assets.model.seal import AddSeal, Seal, Sealing
 from nova_assets.plan import modes
 from nova_assets.plan.compaction import compactions_of_complete_partitions
-from nova_assets.plan.seal import SealableGroup, SealingDecision, SealingState, decide_sealing
-from nova_assets.store.channel_maintenance import ChannelMaintenance, CompactionOptions
+from nova_assets.plan.seal import IncompleteGroup, SealableGroup, SealingDecision, SealingState, decide_sealing
+from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.compaction import ChannelCompaction, CompactionOptions
 
 log = get_logger("nova_assets.sealing")
 
@@ -31,25 +34,57 @@ _MAX_ATTEMPTS = 3
 """Number of times that a group is compacted into its final form while more data arrives in it."""
 
 
-class GroupSealer:
-    """Seals the groups (days or hours) of channels.
+class ChannelSeals:
+    """Store methods that seal the groups (days or hours) of channels.
 
     Args:
-        maintenance: compacts groups into their final form.
+        compaction: compacts groups into their final form.
     """
 
-    def __init__(self, runtime: Runtime, maintenance: ChannelMaintenance) -> None:
+    def __init__(self, runtime: Runtime, registry: ChannelRegistry, compaction: ChannelCompaction) -> None:
         self.runtime = runtime
+        self.registry = registry
         self.catalog = runtime.catalog
-        self.maintenance = maintenance
+        self.compaction = compaction
 
-    def find_sealable_groups(self, channel: str) -> SealingDecision:
-        """Groups that could be sealed now, and open groups with the reason.
+    def seal(self, channel: Channel | str) -> list[Seal]:
+        """Seal every complete day or hour of a channel. The files of a day or hour first get their final form. The seal
+        is committed last.
 
         Raises:
-            DefinitionError: the channel is not sealed.
+            DefinitionError: the channel does not define when its days or hours are complete.
         """
-        state = self.catalog.channel(channel)
+        state = self.registry.registered_state(channel)
+        name, policy = state.channel.name, self.registry.compaction_policy(state.channel.name)
+        sealable_groups, _ = self._decide_sealing(state)
+        for group in sealable_groups:  # oldest first
+            try:
+                self._seal_group(name, group, policy)
+            except CommitConflict as conflict:  # new data or a seal by another process: the next call handles it
+                log.info("%s of %s was not sealed: %s", group.group, name, conflict.what)
+        seal_by_group = self.catalog.latest_seals(name) if sealable_groups else {}
+        new_seals = (seal_by_group.get(group.group) for group in sealable_groups)
+        return _with_ends(
+            state, [s for s, g in zip(new_seals, sealable_groups, strict=True) if s and s.version == g.version]
+        )
+
+    def sealable(self, channel: Channel | str) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
+        """Dry run of ``seal``: the days or hours that ``seal`` would seal, and the incomplete days or hours with the
+        reason.
+
+        Raises:
+            DefinitionError: the channel does not define when its days or hours are complete.
+        """
+        return self._decide_sealing(self.registry.registered_state(channel))
+
+    def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
+        """Seals of a channel, latest first. The state ``reopened`` means that more data arrived after the seal."""
+        state = self.registry.registered_state(channel)
+        return _with_ends(state, self.catalog.seals(state.channel.name, limit))
+
+    def _decide_sealing(self, state: ChannelState) -> SealingDecision:
+        """Groups that can be sealed now, and open groups with the reason."""
+        channel = state.channel.name
         sealing, dimension = _sealing_and_dimension(state)
         partitions = [p for p in self.catalog.partitions(channel) if not p.is_dropped]
         groups = {partition_values(p.partition)[sealing.by] for p in partitions}
@@ -70,24 +105,13 @@ class GroupSealer:
             ),
         )
 
-    def seal_complete_groups(self, channel: str, compaction_policy: Compaction) -> list[Seal]:
-        """Seal every complete group, oldest first. Returns the new seals."""
-        sealable_groups, _ = self.find_sealable_groups(channel)
-        for group in sealable_groups:
-            try:
-                self._seal_group(channel, group, compaction_policy)
-            except CommitConflict as conflict:  # new data or a seal by another process: the next call handles it
-                log.info("%s of %s was not sealed: %s", group.group, channel, conflict.what)
-        seal_by_group = self.catalog.latest_seals(channel) if sealable_groups else {}
-        return [s for d in sealable_groups if (s := seal_by_group.get(d.group)) is not None and s.version == d.version]
-
     def _seal_group(self, channel: str, group: SealableGroup, compaction_policy: Compaction) -> None:
         sealing, _ = _sealing_and_dimension(self.catalog.channel(channel))
         scope = partition_name([sealing.by], {sealing.by: group.group})
         for _ in range(_MAX_ATTEMPTS):
             partitions = [p.partition for p in self.catalog.partitions(channel, scope) if not p.is_dropped]
             if partitions:
-                self.maintenance.compact(
+                self.compaction.add_compacted_blocks(
                     channel,
                     CompactionOptions(compaction_policy, final_form=True, partitions=tuple(partitions), scope=scope),
                 )
@@ -160,3 +184,10 @@ def _sealing_and_dimension(state: ChannelState) -> tuple[Sealing, Dimension]:
         )
     dimensions: Mapping[str, Dimension] = {d.column: d for d in state.channel.partitions}
     return state.seal, dimensions[state.seal.by]
+
+
+def _with_ends(state: ChannelState, seals: Iterable[Seal]) -> list[Seal]:
+    """Seals with the times at which their groups end."""
+    by = None if state.seal is None else state.seal.by
+    dimension = next((d for d in state.channel.partitions if d.column == by), None)
+    return [s if dimension is None else replace(s, ended_at=dimension.partition_end(s.group)) for s in seals]

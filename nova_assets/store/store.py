@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.task_context import FileViewsFactory
 from nova_assets.masking import mask_address
 from nova_assets.model.catalog import Catalog
-from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
 from nova_assets.model.method_argument_checks import check_public_method_arguments
 from nova_assets.model.project import Project
@@ -15,20 +18,39 @@ from nova_assets.settings import Settings
 from nova_assets.store.arrivals import StoreArrivals
 from nova_assets.store.backups import StoreBackups
 from nova_assets.store.binding_executions import BindingExecutions
-from nova_assets.store.channel_data import ChannelData
-from nova_assets.store.channel_maintenance import ChannelMaintenance
 from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.compaction import ChannelCompaction
 from nova_assets.store.datasets import StoreDatasets
 from nova_assets.store.definitions import StoreDefinitions
-from nova_assets.store.forwarding import forwarded
 from nova_assets.store.insert import DataInserter
-from nova_assets.store.maintenance import StoreMaintenance
 from nova_assets.store.notifications import StoreNotifications
 from nova_assets.store.provenance import StoreProvenance
 from nova_assets.store.published_tables import StorePublishing
 from nova_assets.store.read import ChannelReader
-from nova_assets.store.seal import GroupSealer
-from nova_assets.store.seals import StoreSeals
+from nova_assets.store.retention import ChannelRetention
+from nova_assets.store.seal import ChannelSeals
+
+Part = TypeVar("Part")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def forwarded(
+    part_attribute: str, method: Callable[Concatenate[Part, Arguments], Result]
+) -> Callable[Concatenate[Any, Arguments], Result]:
+    """Method that calls the method of the same name of one of the object's parts.
+
+    Args:
+        part_attribute: attribute of the object that holds the part.
+        method: the part's method, whose signature and docstring the forwarding method gets.
+    """
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        result: Result = getattr(getattr(self, part_attribute), method.__name__)(*args, **kwargs)
+        return result
+
+    return call
 
 
 @check_public_method_arguments
@@ -53,21 +75,20 @@ class Store(DeploymentHandle):
         self.runtime = Runtime(
             catalog, engine, project, lease=settings.lease, sweep_delay=settings.grace, views_factory=viewing
         )
-        self._reader = ChannelReader(self.runtime)
-        self._inserter = DataInserter(self.runtime)
-        self._maintenance = ChannelMaintenance(self.runtime, settings.gc_grace)
         self._registry = ChannelRegistry(self.runtime)
+        self._reader = ChannelReader(self.runtime, self._registry)
+        self._inserter = DataInserter(self.runtime, self._registry)
+        self._compaction = ChannelCompaction(self.runtime, self._registry)
+        self._retention = ChannelRetention(self.runtime, self._registry, settings.gc_grace)
         self._definitions = StoreDefinitions(self.runtime)
         self._provenance = StoreProvenance(self.runtime, self._registry)
-        self._data = ChannelData(self.runtime, self._registry, self._reader, self._inserter)
         self._executions = BindingExecutions(self.runtime, self._reader, self._registry)
-        self._upkeep = StoreMaintenance(self.runtime, self._registry, self._maintenance)
         self._arrivals = StoreArrivals(self.runtime, self._registry, settings.root)
-        self._seals = StoreSeals(self.runtime, self._registry, GroupSealer(self.runtime, self._maintenance))
-        self._publishing = StorePublishing(self.runtime, self._registry, self._data, self._maintenance, settings)
+        self._seals = ChannelSeals(self.runtime, self._registry, self._compaction)
+        self._publishing = StorePublishing(self.runtime, self._registry, self._inserter, self._compaction, settings)
         self._backups = StoreBackups(self.runtime)
         self._notifications = StoreNotifications(self.runtime, settings)
-        self._datasets = StoreDatasets(self.runtime, self._maintenance, settings.root)
+        self._datasets = StoreDatasets(self.runtime, self._retention, settings.root)
 
     @property
     def catalog(self) -> Catalog:
@@ -95,6 +116,7 @@ class Store(DeploymentHandle):
     # definitions
 
     register = forwarded("_registry", ChannelRegistry.register)
+    known = forwarded("_registry", ChannelRegistry.known)
     channels = forwarded("_registry", ChannelRegistry.channels)
     partitions = forwarded("_registry", ChannelRegistry.partitions)
     timeline = forwarded("_registry", ChannelRegistry.timeline)
@@ -111,24 +133,14 @@ class Store(DeploymentHandle):
     undo_removal = forwarded("_definitions", StoreDefinitions.undo_removal)
     removed_with = forwarded("_definitions", StoreDefinitions.removed_with)
 
-    def known(self, channel: Channel | str) -> str:
-        """Name of a registered channel.
-
-        A channel of the project, or a ``Channel`` object, is registered on its first use.
-
-        Raises:
-            ChannelNotFound: neither the catalog nor the project has the channel.
-        """
-        return self._registry.registered_name(channel)
-
     # data
 
-    insert = forwarded("_data", ChannelData.insert)
-    check_insert = forwarded("_data", ChannelData.check_insert)
-    read = forwarded("_data", ChannelData.read)
-    pin = forwarded("_data", ChannelData.pin)
-    views = forwarded("_data", ChannelData.views)
-    restore = forwarded("_data", ChannelData.restore)
+    insert = forwarded("_inserter", DataInserter.insert)
+    check_insert = forwarded("_inserter", DataInserter.check_insert)
+    read = forwarded("_reader", ChannelReader.read)
+    pin = forwarded("_reader", ChannelReader.pin)
+    views = forwarded("_reader", ChannelReader.views)
+    restore = forwarded("_inserter", DataInserter.restore)
 
     # executions
 
@@ -150,15 +162,15 @@ class Store(DeploymentHandle):
 
     # maintenance
 
-    compact = forwarded("_upkeep", StoreMaintenance.compact)
-    compactable = forwarded("_upkeep", StoreMaintenance.compactable)
-    collect_garbage = forwarded("_upkeep", StoreMaintenance.collect_garbage)
-    collect_removals = forwarded("_upkeep", StoreMaintenance.collect_removals)
-    held = forwarded("_upkeep", StoreMaintenance.held)
-    drop = forwarded("_upkeep", StoreMaintenance.drop)
-    expired = forwarded("_upkeep", StoreMaintenance.expired)
-    drop_expired = forwarded("_upkeep", StoreMaintenance.drop_expired)
-    delete_collected = forwarded("_upkeep", StoreMaintenance.delete_collected)
+    compact = forwarded("_compaction", ChannelCompaction.compact)
+    compactable = forwarded("_compaction", ChannelCompaction.compactable)
+    collect_garbage = forwarded("_retention", ChannelRetention.collect_garbage)
+    collect_removals = forwarded("_retention", ChannelRetention.collect_removals)
+    held = forwarded("_retention", ChannelRetention.held)
+    drop = forwarded("_retention", ChannelRetention.drop)
+    expired = forwarded("_retention", ChannelRetention.expired)
+    drop_expired = forwarded("_retention", ChannelRetention.drop_expired)
+    delete_collected = forwarded("_retention", ChannelRetention.delete_collected)
 
     # backups
 
@@ -177,9 +189,9 @@ class Store(DeploymentHandle):
 
     # seals
 
-    seal = forwarded("_seals", StoreSeals.seal)
-    sealable = forwarded("_seals", StoreSeals.sealable)
-    seals = forwarded("_seals", StoreSeals.seals)
+    seal = forwarded("_seals", ChannelSeals.seal)
+    sealable = forwarded("_seals", ChannelSeals.sealable)
+    seals = forwarded("_seals", ChannelSeals.seals)
 
     # published tables
 

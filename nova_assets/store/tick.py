@@ -31,7 +31,7 @@ from nova_assets.plan.redefined_queries import channels_of_other_queries
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.maintained_dataset import MaintainedDataset
-from nova_assets.store.channel_maintenance import ChannelMaintenance
+from nova_assets.store.retention import ChannelRetention
 from nova_assets.store.scheduler_snapshot import SchedulerSnapshot, StalenessTracker
 
 log = get_logger("nova_assets.scheduler")
@@ -56,13 +56,13 @@ class DatasetScheduler:
 
     Args:
         runtime: carries out the tasks.
-        maintenance: drops partitions.
+        retention: drops partitions.
     """
 
-    def __init__(self, runtime: Runtime, maintenance: ChannelMaintenance) -> None:
+    def __init__(self, runtime: Runtime, retention: ChannelRetention) -> None:
         self.runtime = runtime
         self.catalog = runtime.catalog
-        self.maintenance = maintenance
+        self.retention = retention
         self.staleness_tracker = StalenessTracker(runtime)
         self._redefinitions: _Redefinitions | None = None
 
@@ -149,7 +149,7 @@ class DatasetScheduler:
             run_id: id of the orchestrator's run that executes the tick.
         """
         for dataset, partitions in tick.drop.items():
-            self.maintenance.drop_partitions(dataset, partitions)
+            self.retention.drop_partitions(dataset, partitions)
             log.info("dropped %d partitions of %s that no task writes any more", len(partitions), dataset)
         for batch in tick.run:
             for outcome in self._run_batch(batch, run_id):

@@ -50,7 +50,7 @@ def test_every_verb_where_listings_lie(
         for channel in before:
             assert store.compact(channel) is not None
             assert store.collect_garbage(channel).blocks
-        store._maintenance.deletion_delay = 0.0
+        store._retention.deletion_delay = 0.0
         assert store.delete_collected() > 0
         assert {c: rows(store, c) for c in before} == before
         store.insert("people", [row(7, 7)], kind="base")
@@ -75,7 +75,7 @@ def test_a_listing_that_is_empty_once_deletes_no_file_that_is_needed(
         before = rows(store, "logs")
         assert store.compact("logs", partitions=["dt=2024-01-01"]) is not None
         assert store.collect_garbage("logs").blocks
-        store._maintenance.deletion_delay = 0.0
+        store._retention.deletion_delay = 0.0
         faulty.choose = lambda kind, path: next(answers) if kind == "LIST" else None
         assert store.delete_collected() > 0
         assert rows(store, "logs") == before

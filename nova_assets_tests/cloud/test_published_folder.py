@@ -87,7 +87,7 @@ def test_partitions_switch_and_old_readers_finish(kind: str, faulty: FaultyS3, t
     store._publishing.publisher.superseded_delay = 3600.0
     store.publish("actions")
     store.collect_garbage("actions")
-    store._maintenance.deletion_delay = 0.0
+    store._retention.deletion_delay = 0.0
     store.delete_collected()
     assert files_of("dt=2024-01-01/action=view") == first[1], "an unchanged partition keeps its files"
     assert numbers(files_of("dt=2024-01-02/action=view")) == [2, 2, 2]

@@ -54,7 +54,7 @@ with nova.open(project, warehouse="s3://lake/wh", catalog="sqlite:///c.db") as s
         assert store.read("people").to_spark().where("n = 9").count() == 100
     store.engine.forced_strategy = None
     store.compact("logs"); store.collect_garbage("logs"); store.collect_garbage("people")
-    store._maintenance.deletion_delay = 0.0
+    store._retention.deletion_delay = 0.0
     print("deleted", store.delete_collected(), "files")
     assert store.read("logs").to_spark().count() == 3000
 

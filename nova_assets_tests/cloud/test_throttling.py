@@ -64,7 +64,7 @@ def test_nothing_is_lost_or_doubled(
     store.compact("logs")
     store.compact("people")
     store.collect_garbage("logs")
-    store._maintenance.deletion_delay = 0.0
+    store._retention.deletion_delay = 0.0
     store.delete_collected()
     assert sorted(r["id"] for r in store.read("logs").to_arrow().to_pylist()) == list(range(12))
     assert sorted(r["n"] for r in store.read("people").to_arrow().to_pylist()) == [8, 9, 10, 11]

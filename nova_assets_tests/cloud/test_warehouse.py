@@ -73,7 +73,7 @@ def test_compacted_collected_and_deleted(store: Store, bucket: Any) -> None:
     for channel in ("logs", "people"):
         assert store.compact(channel) is not None
         assert store.collect_garbage(channel).blocks
-    store._maintenance.deletion_delay = 0.0
+    store._retention.deletion_delay = 0.0
     assert store.delete_collected() > 0
     assert (rows(store, "logs"), rows(store, "people")) == before
     assert [k for k in keys(bucket) if "/blocks/" in k] == listed(store), "nothing else is left"

@@ -65,7 +65,7 @@ def test_blocks_are_written_read_compacted_and_deleted_in_hdfs(
         for channel in ("logs", "people"):
             assert store.compact(channel) is not None
             assert store.collect_garbage(channel).blocks
-        store._maintenance.deletion_delay = 0.0
+        store._retention.deletion_delay = 0.0
         assert store.delete_collected() > 0
         assert (rows("logs"), rows("people")) == expected
         assert block_files() == listed_files() and len(block_files()) < 7

@@ -52,7 +52,7 @@ def test_a_compacted_channel_whose_rows_were_updated_takes_less_space(store: nov
     store.insert("prices", [{"k": k, "note": "", "_deleted": True} for k in range(1_000)])
     store.compact("prices")
     store.collect_garbage("prices")
-    store._maintenance.deletion_delay = 0.0
+    store._retention.deletion_delay = 0.0
     assert store.delete_collected() == 9
     assert on_disk() < before / 8
     assert store.read("prices").to_arrow().sort_by("k").equals(rows.slice(1_000))

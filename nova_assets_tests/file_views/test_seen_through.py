@@ -52,7 +52,8 @@ class SeenThroughViews(PartitionHistories):
         self.desk = ViewQueryHandler(TimelineFollower(self.catalog, storage))
         seen: Any = catalog_through_views(self.catalog, self.desk)
         self.truth = self.catalog
-        for part in (self.store.runtime, self.store._reader, self.store._inserter, self.store._maintenance):
+        parts = (self.store._reader, self.store._inserter, self.store._compaction, self.store._retention)
+        for part in (self.store.runtime, *parts):
             part.catalog = seen
         self.store.runtime.staging.catalog = self.store.runtime.channel_writer.catalog = seen
 

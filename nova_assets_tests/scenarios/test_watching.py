@@ -66,7 +66,7 @@ class Shop:
         (folder / "sql").mkdir()
         given = (f"sqlite:///{folder}/c.db", str(folder / "wh"), str(folder / "sql"))
         self.store: Store = open_store(*given, DATASETS, [TICKETS, RATES], lambda: self.now)
-        self.remembers = DatasetScheduler(self.store.runtime, self.store._maintenance)
+        self.remembers = DatasetScheduler(self.store.runtime, self.store._retention)
 
     def do(self, what: str, *how: Any) -> None:
         if what == "sell":
@@ -83,7 +83,7 @@ class Shop:
 
     def look(self) -> tuple[Tick, Tick, Any, Any]:
         """What the one that remembers, and one that does not, decide, and find amiss."""
-        fresh = DatasetScheduler(self.store.runtime, self.store._maintenance)
+        fresh = DatasetScheduler(self.store.runtime, self.store._retention)
         policy = Policy(few=2)
         one, other = self.remembers.plan_tick(policy), fresh.plan_tick(policy)
         return one, other, self._found(self.remembers), self._found(fresh)

@@ -215,7 +215,7 @@ def test_files_that_the_engine_will_not_write_larger_keep_no_day_open(tmp_path: 
         days.put(f"{n}.json", *(row(10_000 * n + k * k % 9973) for k in range(count)))
         days.store.receive("actions")
     days.store.compact("actions")
-    days.store._maintenance.compact = lambda *asked: None  # type: ignore[method-assign]
+    days.store._compaction.add_compacted_blocks = lambda *asked: None  # type: ignore[method-assign]
     days.after(hours=1)
     days.store.receive("actions")
     [sealed] = days.sealed()

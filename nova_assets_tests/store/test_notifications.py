@@ -232,7 +232,7 @@ def test_failing_upkeep_is_notified_once_until_it_succeeds(
         raise OSError("the disk is full, password=hunter22x")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store._maintenance, "compact", fail)
+        patch.setattr(store._compaction, "add_compacted_blocks", fail)
         for _ in range(3):
             with pytest.raises(OSError):
                 store.compact("source")

@@ -234,7 +234,7 @@ def test_r15_what_a_reader_has_pinned_stays(opened: Opener, clock: TestClock) ->
             other.compact(channel)
             other.collect_garbage(channel)
             clock.advance(2)
-            other._maintenance.deletion_delay = 1
+            other._retention.deletion_delay = 1
             other.delete_collected()
 
     with store.pin("prices", "stock") as then:
@@ -284,7 +284,7 @@ def prices_of(opened: Opener, **more: Any) -> Store:
 
 def compacted_and_collected(store: Store, clock: TestClock, seconds: float = 2) -> None:
     store.compact("prices")
-    store._maintenance.deletion_delay = 1
+    store._retention.deletion_delay = 1
     store.collect_garbage("prices")
     clock.advance(seconds)
     store.delete_collected()
@@ -300,7 +300,7 @@ def test_r15_what_a_reader_has_planned_with_stays_while_it_lives(opened: Opener,
         compacted_and_collected(opened(store.project), clock)
         assert len(store.catalog.history("prices").blocks) == 1, "they are marked"
         assert [r["k"] for r in planned.to_spark()] == [0, 1, 2]  # type: ignore[union-attr]
-    store._maintenance.deletion_delay = 1
+    store._retention.deletion_delay = 1
     assert store.delete_collected() == 3
 
 

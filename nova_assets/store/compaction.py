@@ -1,4 +1,4 @@
-"""Maintenance of channels: compaction and garbage collection, concurrent with readers and writers (R14, R15)."""
+"""Compaction of channels, concurrent with readers and writers (R14)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nova_assets.crash_points import crash_point
-from nova_assets.errors import CommitConflict, DefinitionError
-from nova_assets.execution.conflict_retry import plan_again_after_conflict
+from nova_assets.errors import CommitConflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.commit import AddBlock, Commit, CommitRequest, RequireHead
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import AddBlock, Commit, CommitRequest
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.execution import Execution
-from nova_assets.model.external_files import is_external_path
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.period import EXPECTED_PERIOD, period_seconds_or_zero
 from nova_assets.model.read_strategy import ActualCost, total_costs_by_strategy
 from nova_assets.model.reads import DeltaChain, Snapshot
-from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import delta_paths, modes
@@ -32,9 +28,8 @@ from nova_assets.plan.compaction import (
     group_by_written_schema,
     reusable_files,
 )
-from nova_assets.plan.garbage_collection import retention_verdicts
-from nova_assets.plan.removal import without_consumers
-from nova_assets.plan.retention import nonempty_partitions
+from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.lasting_problems import notify_if_failing
 
 log = get_logger("nova_assets.upkeep")
 
@@ -64,25 +59,66 @@ class CompactionOptions:
     scope: str = WHOLE
 
 
-class ChannelMaintenance:
-    """Compacts channels, drops partitions and collects garbage.
+class ChannelCompaction:
+    """Store methods that compact channels."""
 
-    Args:
-        deletion_delay: seconds between the collection of a block and the deletion of its files, for readers that
-            planned earlier and pinned nothing.
-    """
-
-    def __init__(self, runtime: Runtime, deletion_delay: float) -> None:
+    def __init__(self, runtime: Runtime, registry: ChannelRegistry) -> None:
         self.runtime = runtime
+        self.registry = registry
         self.catalog = runtime.catalog
         self.engine = runtime.engine
-        self.deletion_delay = deletion_delay
 
-    def plan_compaction(self, channel: str, options: CompactionOptions) -> tuple[PlannedCompaction, ...]:
-        """Blocks that compaction would add now, with the reasons."""
-        return self._choose_compactions(self._history_since_bases(channel, options.scope), options)
+    def compact(
+        self,
+        channel: Channel | str,
+        *,
+        force: bool = True,
+        chained: bool = False,
+        policy: Compaction | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> Commit | None:
+        """Add a base at the newest number of each partition that has deltas, so that readers need not merge deltas
+        (R14).
 
-    def compact(self, channel: str, options: CompactionOptions) -> Commit | None:
+        The head does not move, no trigger fires, and no answer changes.
+
+        Args:
+            channel: name of the channel.
+            force: compact every partition, even if the policy does not consider the compaction worth its cost.
+            chained: chain deltas into fewer deltas instead of adding a base.
+            policy: limits that decide whether a compaction is worth its cost. By default, the policy in the project's
+                definition of the channel.
+            partitions: names of the partitions to compact. By default, all.
+
+        Returns:
+            The commit, or None if there was nothing to compact.
+        """
+        name = self.registry.known(channel)
+        options = self._options(name, force, chained, policy, partitions)
+        with notify_if_failing(self.catalog, "upkeep_failing", name, f"compaction of {name}"):
+            return self.add_compacted_blocks(name, options)
+
+    def compactable(
+        self,
+        channel: Channel | str,
+        *,
+        force: bool = True,
+        chained: bool = False,
+        policy: Compaction | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> tuple[PlannedCompaction, ...]:
+        """Dry run of ``compact``: the blocks that ``compact`` would add, with the reasons."""
+        name = self.registry.known(channel)
+        options = self._options(name, force, chained, policy, partitions)
+        return self._choose_compactions(self._history_since_bases(name, options.scope), options)
+
+    def _options(
+        self, channel: str, force: bool, chained: bool, policy: Compaction | None, partitions: Sequence[str] | None
+    ) -> CompactionOptions:
+        partition_names = None if partitions is None else tuple(partitions)
+        return CompactionOptions(policy or self.registry.compaction_policy(channel), force, chained, partition_names)
+
+    def add_compacted_blocks(self, channel: str, options: CompactionOptions) -> Commit | None:
         """Add bases or chained deltas at existing numbers, where this is worth the cost.
 
         Returns None if no partition is worth the cost. The head does not move, no trigger fires, and no answer changes.
@@ -109,92 +145,6 @@ class ChannelMaintenance:
         summary = "; ".join(f"{c.range} {c.partition}".rstrip() + f": {c.why}" for c in compactions)
         log.info("compacted %s: %s", channel, summary)
         return commit
-
-    def drop_partitions(self, channel: str, partitions: Sequence[str]) -> Commit | None:
-        """Drop partitions with one commit (R19). The partitions are empty from its sequence number on.
-
-        No data trigger fires, and consumers do not see the drop as a change.
-
-        Args:
-            partitions: names of the partitions.
-
-        Returns:
-            The commit, or None if the partitions were empty already.
-        """
-        self.catalog.channel(channel).channel.refuse_external()
-        return plan_again_after_conflict(
-            lambda: self._drop_partitions_once(channel, partitions),
-            f"the drop of partitions of {channel}",
-            self.runtime.max_attempts,
-            log,
-        )
-
-    def _drop_partitions_once(self, channel: str, partitions: Sequence[str]) -> Commit | None:
-        with self.runtime.channel_writer.write(channel, purpose="drop") as execution:
-            history = self.catalog.history(channel, execution.pins[channel].head)
-            droppable_partitions = nonempty_partitions(history, frozenset(partitions))
-            if not droppable_partitions or history.schema is None:
-                self.runtime.staging.abort_and_delete_staged(execution, "the partitions were already empty")
-                return None
-            empty_manifest = Manifest((), history.schema, format=self.engine.format)
-            model = history.last_merge or history.merge  # a changed model takes effect only with a written base
-            return self.runtime.channel_writer.commit(
-                CommitRequest(
-                    id=uuid.uuid4().hex,
-                    execution_id=execution.id,
-                    epoch=execution.epoch,
-                    binding=None,
-                    added_blocks=tuple(
-                        AddBlock(uuid.uuid4().hex, channel, "base", empty_manifest, model, p, "drop")
-                        for p in droppable_partitions
-                    ),
-                    required_heads=tuple(RequireHead(channel, history.head, p) for p in droppable_partitions),
-                    details={"dropped": len(droppable_partitions)},
-                )
-            )
-
-    def collection_verdicts(self, channel: str, retain: float) -> tuple[RetentionVerdict, ...]:
-        """Retention verdict for every block of a channel: collectable, or retained by a named reader.
-
-        Removed bindings are no readers, since a collection makes their removal final.
-        """
-        statuses = self.catalog.definition_statuses()
-        removed = [key.name for key, s in statuses.items() if key.kind == "binding" and s.is_removed]
-        return retention_verdicts(without_consumers(self.catalog.retention_state(channel, retain), removed))
-
-    def collect(self, channel: str, retain: float, undo_period: float = 0.0) -> CollectedGarbage:
-        """Collect every block that no retained answer needs. Blocks are marked now, and their files are deleted after
-        the delay.
-
-        Args:
-            undo_period: seconds for which removals of definitions can still be taken back. Older ones become final.
-
-        Raises:
-            CopyUndecided: the catalog is a copy of another one, which may need the files.
-            WarehouseMismatch: another copy of the catalog has claimed the warehouse.
-        """
-        self.runtime.staging.warehouse_check.check_may_delete("nothing is collected from its warehouse")
-        self.runtime.delete_dead_staging()  # pins of long-dead executions must not retain blocks
-        self.catalog.collect_removals([channel], undo_period)
-        collected = self.catalog.collect_garbage(channel, retain)
-        crash_point("collect.marked")
-        self.delete_collected_files()
-        return collected
-
-    def delete_collected_files(self) -> int:
-        """Delete files of blocks that were collected longer than the delay ago. Returns the number of files.
-
-        An undecided copy of a catalog deletes none.
-        """
-        deletable = self.catalog.deletable_files(self.deletion_delay)
-        if deletable and self.catalog.copied_from() is not None:
-            return 0
-        if deletable:
-            self.runtime.staging.warehouse_check.check()
-            self.engine.delete_files(sorted({path for _, path in deletable if not is_external_path(path)}))
-            crash_point("collect.deleted")
-            self.catalog.delete_file_records(deletable)
-        return len(deletable)
 
     def _history_since_bases(self, channel: str, scope: str) -> History:
         """History for compaction: each partition from its newest base on, however much more is retained."""
@@ -345,23 +295,6 @@ def _make_base_block(
         span=(at, at),
         replaces_base=compaction.anew,
     )
-
-
-def channel_retention_seconds(runtime: Runtime, channel: str, requested: str | None = None) -> float:
-    """Seconds for which old versions of a channel are retained.
-
-    The explicit request wins, then the project's definition, then the catalog's record. Without any of them, old
-    versions are not retained.
-
-    Raises:
-        DefinitionError: the value is no period. Treating it as zero would delete everything.
-    """
-    project_retention = next((c.retain for c in runtime.project.channels if c.name == channel), None)
-    retention = (project_retention or runtime.catalog.channel(channel).retain) if requested is None else requested
-    seconds = 0 if retention is None else period_seconds_or_zero(retention)
-    if seconds is None:
-        raise DefinitionError("retain is not a valid period", found=repr(retention), expected=EXPECTED_PERIOD)
-    return float(seconds)
 
 
 def _group_chains_into_writes(
