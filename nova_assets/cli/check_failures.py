@@ -13,7 +13,7 @@ from nova_assets.cli.read import row_grid
 from nova_assets.cli.rendering import print_progress
 from nova_assets.cli.row_values import to_json_value
 from nova_assets.formats.python_values import to_python_rows
-from nova_assets.store.failing_rows import FailingRows
+from nova_assets.store.checks import FailingRows
 from nova_assets.store.store import Store
 
 if TYPE_CHECKING:

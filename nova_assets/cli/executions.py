@@ -11,7 +11,7 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, format_iso_time, format_time
 from nova_assets.model.execution import Execution
-from nova_assets.store.release import OpenExecution
+from nova_assets.store.binding_executions import OpenExecution
 
 _HOLDER_TEXTS = {
     "alive": "a process of this host",

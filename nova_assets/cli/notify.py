@@ -13,7 +13,7 @@ from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, format_iso_time, format_time, pluralize
 from nova_assets.model.notification import QueuedNotification
-from nova_assets.store.notification_delivery import DeliveryReport
+from nova_assets.store.notifications import DeliveryReport
 
 _MAX_LISTED = 1000
 

@@ -16,9 +16,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from nova_assets.errors import ArgumentRefused
+from nova_assets.execution.runtime import Runtime
 from nova_assets.model.backup import Backup, BackupContent, BackupSummary
-from nova_assets.model.catalog import Catalog
-from nova_assets.model.engine import Engine
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.nova_error import NovaError
 
@@ -27,28 +26,31 @@ CATALOG_FILE, DUMP_FILE, FILE_LIST, DESCRIPTION = "catalog.db", "catalog.dump", 
 
 
 class CatalogBackups:
-    """Makes, lists and releases the backups of one catalog."""
+    """Store methods that back up the catalog and hold the files of its backups."""
 
-    def __init__(self, catalog: Catalog, engine: Engine) -> None:
-        self.catalog = catalog
-        self.engine = engine
+    def __init__(self, runtime: Runtime) -> None:
+        self.catalog = runtime.catalog
+        self.engine = runtime.engine
 
-    def preview(self, folder: str | Path, hold: str) -> BackupSummary:
-        """Backup that ``make`` would make now. Changes nothing."""
-        target = _check_folder(folder)
-        now = self.catalog.now()
-        dump_command = self.catalog.dump_command(target / DUMP_FILE)
-        backup = Backup("", str(target), now, now + timedelta(seconds=_hold_seconds(hold, now)))
-        return self._summary(backup, self._with_marker(self.catalog.backup_content()), dump_command)
+    def backup(self, folder: str | Path, hold: str = "7d", *, dry_run: bool = False) -> BackupSummary:
+        """Copy the catalog into a folder while others write, and list the files of the warehouse that belong to it.
 
-    def make(self, folder: str | Path, hold: str) -> BackupSummary:
-        """Copy the catalog into a folder, list the files of the warehouse that belong to the copy, and hold them.
+        The folder then contains:
 
-        If this fails, the folder is as before, and nothing is held.
+        - ``catalog.db``: a consistent copy of a SQLite catalog. It contains every commit that was acknowledged before
+          the backup began. A catalog on PostgreSQL is not copied. ``dump_command`` of the result is the command that
+          copies it. Stop the writers until it ends, or ``files.txt`` lacks the files of their commits.
+        - ``files.txt``: the files, one path relative to the warehouse per line, for ``rsync --files-from``.
+        - ``backup.json``: id, times, catalog and warehouse.
+
+        Until the hold ends, collection deletes none of these files. Collection itself goes on.
+
+        Files that only a published table lists, because its channel was compacted since, do not belong to a backup.
 
         Args:
-            folder: a new or empty folder.
-            hold: period after which the hold ends by itself.
+            folder: a new or empty folder of this host.
+            hold: period after which the hold ends by itself, such as ``"7d"``. ``release_backup`` ends it earlier.
+            dry_run: describe the backup without making it.
 
         Raises:
             ArgumentRefused: the folder is not empty or cannot be written, or the period is invalid.
@@ -56,8 +58,12 @@ class CatalogBackups:
             CatalogUnavailable: the catalog cannot be read.
         """
         target = _check_folder(folder)
-        seconds = _hold_seconds(hold, self.catalog.now())
+        now = self.catalog.now()
+        seconds = _hold_seconds(hold, now)
         dump_command = self.catalog.dump_command(target / DUMP_FILE)
+        if dry_run:
+            preview = Backup("", str(target), now, now + timedelta(seconds=seconds))
+            return self._summary(preview, self._with_marker(self.catalog.backup_content()), dump_command)
         backup = self.catalog.record_backup(str(target), seconds)
         is_new_folder = not target.exists()
         try:
@@ -70,17 +76,17 @@ class CatalogBackups:
                 raise _unwritable_folder_error(target, error) from error
             raise
 
-    def holding(self) -> list[Backup]:
-        """Backups that hold files, latest first."""
+    def backups(self) -> list[Backup]:
+        """Backups that hold files of the warehouse, latest first."""
         now = self.catalog.now()
         return [b for b in self.catalog.backups() if b.is_held(now)]
 
-    def release(self, id_or_folder: str | Path) -> Backup:
-        """End the hold of a backup. Its folder stays as it is.
+    def release_backup(self, id_or_folder: str | Path, *, dry_run: bool = False) -> Backup:
+        """End the hold of a backup, so that collected files that it lists can be deleted. The folder stays.
 
         Args:
-            id_or_folder: folder of the backup, which may have been moved or removed, or its id. The first characters of
-                an id are enough.
+            id_or_folder: folder of the backup, or its id. The first characters of an id are enough.
+            dry_run: return the backup without ending its hold.
 
         Returns:
             The backup. Its hold may have ended by itself before.
@@ -88,12 +94,15 @@ class CatalogBackups:
         Raises:
             ArgumentRefused: the catalog has no such backup.
         """
-        backup = self.find(id_or_folder)
-        self.catalog.delete_backup(backup.id)
+        backup = self._find(id_or_folder)
+        if not dry_run:
+            self.catalog.delete_backup(backup.id)
         return backup
 
-    def find(self, id_or_folder: str | Path) -> Backup:
-        """Backup that a folder holds, or that an id names. Raises ArgumentRefused."""
+    def _find(self, id_or_folder: str | Path) -> Backup:
+        """Backup that a folder holds, which may have been moved or removed, or that an id names. Raises
+        ArgumentRefused.
+        """
         recorded = self.catalog.backups()
         folder = _absolute(id_or_folder)
         described = _read_description(folder)
@@ -104,7 +113,7 @@ class CatalogBackups:
             return matches[0]
         if described is not None and not described.is_held(self.catalog.now()):
             return described  # a later backup has deleted its record
-        raise self._unknown_backup_error(id_or_folder, matches or self.holding(), several=bool(matches))
+        raise self._unknown_backup_error(id_or_folder, matches or self.backups(), several=bool(matches))
 
     def _write(self, backup: Backup, folder: Path, dump_command: str | None) -> BackupSummary:
         folder.mkdir(parents=True, exist_ok=True)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from nova_assets.errors import ExecutionInProgress, ExecutionNotLive
+from nova_assets.execution.lease import Liveness, owner_liveness
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.task_run import Observer
 from nova_assets.execution.trigger_state import (
@@ -14,29 +18,44 @@ from nova_assets.execution.trigger_state import (
     load_binding_state,
     load_cursor_switch,
 )
-from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
-from nova_assets.model.execution import CheckReport, Execution
+from nova_assets.model.execution import Execution
 from nova_assets.plan.run_plan import RunPlan
-from nova_assets.store.channel_registry import ChannelRegistry
 from nova_assets.store.due_runs import DuePlan, DueRun, plan_due, run_due_bindings, select_bindings
-from nova_assets.store.failing_rows import FailingRows, check_present_rows, find_failing_rows
-from nova_assets.store.read import ChannelReader
-from nova_assets.store.release import OpenExecution, open_executions, release
 
 if TYPE_CHECKING:
     from nova_assets.store.forecast import MaintenanceForecast
 
 
+@dataclass(frozen=True, slots=True)
+class OpenExecution:
+    """An execution that runs, or that failed and can be resumed.
+
+    Args:
+        holder: liveness of the process that holds the execution: ``alive``, ``gone`` or ``unknown``. ``none`` for a
+            failed execution.
+        lapsed: whether the lease has expired.
+    """
+
+    execution: Execution
+    holder: Liveness | str
+    lapsed: bool
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the execution can be released safely: no process works for it, as far as is known."""
+        if self.holder == "alive":
+            return False
+        return self.lapsed or self.holder in ("gone", "none")
+
+
 class BindingExecutions:
     """Store methods that execute bindings, or list their executions and cursors."""
 
-    def __init__(self, runtime: Runtime, reader: ChannelReader, registry: ChannelRegistry) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self._reader = reader
-        self._registry = registry
 
     def bindings(self) -> list[BindingState]:
         """Every binding of the project with its cursors, its last execution and its due partitions."""
@@ -169,53 +188,46 @@ class BindingExecutions:
         return load_cursor_switch(self.runtime.project.binding(binding), self.runtime.catalog, to)
 
     def open_executions(self) -> list[OpenExecution]:
-        """Executions that have not ended, including readers and inserts. Each result says whether the owning process is
-        alive.
+        """Executions that have not ended, oldest first, including readers and inserts. Each result says whether the
+        owning process is alive.
         """
-        return open_executions(self.runtime.catalog)
+        catalog = self.runtime.catalog
+        now = catalog.now()
+        unended = [e for e, _ in catalog.executions_with_staged_blocks() if e.state in ("running", "failed")]
+        return [_to_open_execution(e, now) for e in sorted(unended, key=lambda e: (e.started_at, e.id))]
 
     def release(self, execution_id: str, *, force: bool = False, dry_run: bool = False) -> OpenExecution:
         """End an execution of a dead process without a commit (R6). The cursors of the execution do not move.
+
+        Its pins are released, and its staged files are deleted later. This is safe at any time: a process that still
+        works for the execution can no longer commit.
 
         Args:
             execution_id: id of the execution, or a unique prefix.
             force: end the execution although its owner is alive or may be alive.
             dry_run: only check whether the execution can be released. Nothing changes.
 
+        Returns:
+            The execution before its end.
+
         Raises:
             ExecutionNotLive: no live execution has this id or prefix, or several do.
             ExecutionInProgress: the owner is not known to be dead.
         """
-        return release(self.runtime.catalog, execution_id, force=force, dry_run=dry_run)
-
-    def failing_rows(self, channel: Channel | str, check: str | None = None) -> list[FailingRows]:
-        """Rows that violate the data checks of a channel, for each check.
-
-        An execution that failed because of its checks keeps its output: the rows are those of this output. Otherwise,
-        the rows are those that violate the check in the channel as it is now.
-
-        Args:
-            channel: channel under test.
-            check: name of one check; all checks of the channel by default.
-
-        Raises:
-            ChannelNotFound: neither the catalog nor the project has the channel.
-            DefinitionError: the channel has no such check.
-        """
-        return find_failing_rows(self.runtime, self._reader, self._registry.known(channel), check)
-
-    def check_rows(self, channel: Channel | str) -> list[CheckReport]:
-        """Run the checks that the project gives to a channel on the rows that the channel has now. Nothing changes.
-
-        Args:
-            channel: channel whose rows come from outside.
-
-        Raises:
-            ChannelNotFound: neither the catalog nor the project has the channel.
-        """
-        name = self._registry.known(channel)
-        checks = self.runtime.project.checks_of(name)
-        return [check_present_rows(self.runtime, self._reader, name, c) for c in checks]
+        matches = [e for e in self.open_executions() if e.execution.id.startswith(execution_id)]
+        if len(matches) != 1 or not execution_id:
+            raise _no_single_match_error(execution_id, [e.execution.id for e in matches])
+        (open_execution,) = matches
+        if not open_execution.may_end and not force:
+            raise _execution_held_error(open_execution)
+        if not dry_run:
+            self.runtime.catalog.abort(
+                open_execution.execution.id,
+                "the execution was released manually",
+                open_execution.execution.epoch,
+                counts_as_failure=False,
+            )
+        return open_execution
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""
@@ -231,3 +243,36 @@ class BindingExecutions:
         if binding is not None and not cursors:
             self.runtime.project.binding(binding)
         return cursors
+
+
+def _to_open_execution(execution: Execution, now: datetime) -> OpenExecution:
+    holder = owner_liveness(execution.owner) if execution.state == "running" else "none"
+    return OpenExecution(execution, holder, execution.lease_until < now)
+
+
+def _no_single_match_error(execution_id: str, matching_ids: list[str]) -> ExecutionNotLive:
+    subject = "the ids of several open executions begin" if matching_ids else "no open execution has an id that begins"
+    return ExecutionNotLive(
+        f"{subject} with {execution_id!r}",
+        found=", ".join(i[:12] for i in matching_ids) or None,
+        expected="the id of one execution that is running, or has failed and can be resumed",
+        next="nova executions",
+        execution_id=execution_id,
+    )
+
+
+def _execution_held_error(open_execution: OpenExecution) -> ExecutionInProgress:
+    execution = open_execution.execution
+    owner_description = (
+        "which runs on this host"
+        if open_execution.holder == "alive"
+        else "and this host cannot tell whether it is alive"
+    )
+    return ExecutionInProgress(
+        f"execution {execution.id[:8]} is held by {execution.owner}, {owner_description}",
+        found=f"a lease until {execution.lease_until:%Y-%m-%d %H:%M:%S} UTC",
+        expected="an owner that has ended, or an expired lease",
+        next=f"end the owner, or run nova release {execution.id[:8]} --force (only the work of that execution is lost)",
+        execution_id=execution.id,
+        owner=execution.owner,
+    )

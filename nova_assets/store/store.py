@@ -16,15 +16,16 @@ from nova_assets.model.project import Project
 from nova_assets.renamed import DeploymentHandle
 from nova_assets.settings import Settings
 from nova_assets.store.arrivals import StoreArrivals
-from nova_assets.store.backups import StoreBackups
+from nova_assets.store.backup import CatalogBackups
 from nova_assets.store.binding_executions import BindingExecutions
 from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.checks import ChannelChecks
 from nova_assets.store.compaction import ChannelCompaction
 from nova_assets.store.datasets import StoreDatasets
-from nova_assets.store.definitions import StoreDefinitions
+from nova_assets.store.definitions import RegisteredDefinitions
 from nova_assets.store.insert import DataInserter
-from nova_assets.store.notifications import StoreNotifications
-from nova_assets.store.provenance import StoreProvenance
+from nova_assets.store.notifications import DeploymentNotifications
+from nova_assets.store.provenance import DataProvenance
 from nova_assets.store.published_tables import StorePublishing
 from nova_assets.store.read import ChannelReader
 from nova_assets.store.retention import ChannelRetention
@@ -80,14 +81,15 @@ class Store(DeploymentHandle):
         self._inserter = DataInserter(self.runtime, self._registry)
         self._compaction = ChannelCompaction(self.runtime, self._registry)
         self._retention = ChannelRetention(self.runtime, self._registry, settings.gc_grace)
-        self._definitions = StoreDefinitions(self.runtime)
-        self._provenance = StoreProvenance(self.runtime, self._registry)
-        self._executions = BindingExecutions(self.runtime, self._reader, self._registry)
+        self._definitions = RegisteredDefinitions(self.runtime)
+        self._provenance = DataProvenance(self.runtime, self._registry)
+        self._executions = BindingExecutions(self.runtime)
+        self._checks = ChannelChecks(self.runtime, self._registry, self._reader)
         self._arrivals = StoreArrivals(self.runtime, self._registry, settings.root)
         self._seals = ChannelSeals(self.runtime, self._registry, self._compaction)
         self._publishing = StorePublishing(self.runtime, self._registry, self._inserter, self._compaction, settings)
-        self._backups = StoreBackups(self.runtime)
-        self._notifications = StoreNotifications(self.runtime, settings)
+        self._backups = CatalogBackups(self.runtime)
+        self._notifications = DeploymentNotifications(self.runtime, settings)
         self._datasets = StoreDatasets(self.runtime, self._retention, settings.root)
 
     @property
@@ -120,18 +122,18 @@ class Store(DeploymentHandle):
     channels = forwarded("_registry", ChannelRegistry.channels)
     partitions = forwarded("_registry", ChannelRegistry.partitions)
     timeline = forwarded("_registry", ChannelRegistry.timeline)
-    provenance = forwarded("_provenance", StoreProvenance.provenance)
+    provenance = forwarded("_provenance", DataProvenance.provenance)
 
-    registered_bindings = forwarded("_definitions", StoreDefinitions.registered_bindings)
-    workflowettes = forwarded("_definitions", StoreDefinitions.workflowettes)
-    triggers = forwarded("_definitions", StoreDefinitions.triggers)
-    describe = forwarded("_definitions", StoreDefinitions.describe)
-    pause = forwarded("_definitions", StoreDefinitions.pause)
-    resume = forwarded("_definitions", StoreDefinitions.resume)
-    plan_removal = forwarded("_definitions", StoreDefinitions.plan_removal)
-    remove = forwarded("_definitions", StoreDefinitions.remove)
-    undo_removal = forwarded("_definitions", StoreDefinitions.undo_removal)
-    removed_with = forwarded("_definitions", StoreDefinitions.removed_with)
+    registered_bindings = forwarded("_definitions", RegisteredDefinitions.registered_bindings)
+    workflowettes = forwarded("_definitions", RegisteredDefinitions.workflowettes)
+    triggers = forwarded("_definitions", RegisteredDefinitions.triggers)
+    describe = forwarded("_definitions", RegisteredDefinitions.describe)
+    pause = forwarded("_definitions", RegisteredDefinitions.pause)
+    resume = forwarded("_definitions", RegisteredDefinitions.resume)
+    plan_removal = forwarded("_definitions", RegisteredDefinitions.plan_removal)
+    remove = forwarded("_definitions", RegisteredDefinitions.remove)
+    undo_removal = forwarded("_definitions", RegisteredDefinitions.undo_removal)
+    removed_with = forwarded("_definitions", RegisteredDefinitions.removed_with)
 
     # data
 
@@ -155,8 +157,8 @@ class Store(DeploymentHandle):
     plan_switch = forwarded("_executions", BindingExecutions.plan_switch)
     open_executions = forwarded("_executions", BindingExecutions.open_executions)
     release = forwarded("_executions", BindingExecutions.release)
-    failing_rows = forwarded("_executions", BindingExecutions.failing_rows)
-    check_rows = forwarded("_executions", BindingExecutions.check_rows)
+    failing_rows = forwarded("_checks", ChannelChecks.failing_rows)
+    check_rows = forwarded("_checks", ChannelChecks.check_rows)
     executions = forwarded("_executions", BindingExecutions.executions)
     cursors = forwarded("_executions", BindingExecutions.cursors)
 
@@ -174,9 +176,9 @@ class Store(DeploymentHandle):
 
     # backups
 
-    backup = forwarded("_backups", StoreBackups.backup)
-    backups = forwarded("_backups", StoreBackups.backups)
-    release_backup = forwarded("_backups", StoreBackups.release_backup)
+    backup = forwarded("_backups", CatalogBackups.backup)
+    backups = forwarded("_backups", CatalogBackups.backups)
+    release_backup = forwarded("_backups", CatalogBackups.release_backup)
 
     # arriving files
 
@@ -203,12 +205,12 @@ class Store(DeploymentHandle):
 
     # notifications
 
-    notify = forwarded("_notifications", StoreNotifications.notify)
-    follow_notifications = forwarded("_notifications", StoreNotifications.follow_notifications)
-    test_notifiers = forwarded("_notifications", StoreNotifications.test_notifiers)
-    notifications = forwarded("_notifications", StoreNotifications.notifications)
-    retry_notifications = forwarded("_notifications", StoreNotifications.retry_notifications)
-    forget_notifier = forwarded("_notifications", StoreNotifications.forget_notifier)
+    notify = forwarded("_notifications", DeploymentNotifications.notify)
+    follow_notifications = forwarded("_notifications", DeploymentNotifications.follow_notifications)
+    test_notifiers = forwarded("_notifications", DeploymentNotifications.test_notifiers)
+    notifications = forwarded("_notifications", DeploymentNotifications.notifications)
+    retry_notifications = forwarded("_notifications", DeploymentNotifications.retry_notifications)
+    forget_notifier = forwarded("_notifications", DeploymentNotifications.forget_notifier)
 
     # datasets in SQL
 

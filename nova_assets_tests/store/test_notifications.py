@@ -340,9 +340,9 @@ events = ["failed"]
 def test_a_receiver_that_stays_down_does_not_fill_the_catalog(
     store: Store, receiver: HttpReceiver, clock: TestClock, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    from nova_assets.store import notification_delivery
+    from nova_assets.store import notifications
 
-    monkeypatch.setattr(notification_delivery, "MAX_QUEUED", 4)
+    monkeypatch.setattr(notifications, "MAX_QUEUED", 4)
     receiver.statuses = [503] * 100
     for n in range(6):
         insert(store, n)
