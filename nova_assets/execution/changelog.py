@@ -61,8 +61,7 @@ def stage_changelog(
     frame = staging.engine.fetch(SnapshotDiff(modes.snapshot(history), after))
     # A changed model, and changed columns, take effect with this base.
     unchanged = replace(history, last_merge=None, schema=base.schema.visible, next_schema=None)
-    staging.write(execution, _changelog_port(channel.name), "delta", channel, unchanged, frame)
-    return staging.complete_blocks_by_port(execution)[_changelog_port(channel.name)]
+    return staging.write(execution, _changelog_port(channel.name), "delta", channel, unchanged, frame)
 
 
 def _changelog_port(channel: str) -> str:

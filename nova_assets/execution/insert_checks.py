@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nova_assets.crash_points import crash_point
 from nova_assets.execution.data_checks import channel_check_failed_error, run_all_checks
 from nova_assets.execution.pins import load_pinned_history
 from nova_assets.execution.run_state import RunState
@@ -71,7 +70,7 @@ class InsertChecks:
         runtime, binding = self.runtime, self.binding
         histories = {c: load_pinned_history(runtime.catalog, binding, p) for c, p in execution.pins.items()}
         state = RunState(execution, binding, histories)
-        task_run = TaskRun(runtime.engine, runtime.staging, state, {}, crash_point)
+        task_run = TaskRun(runtime.engine, runtime.staging, state, {})
         reports = run_all_checks(task_run)
         if any(r.blocks_commit for r in reports):
             raise channel_check_failed_error(self.channel, reports)

@@ -38,6 +38,7 @@ from nova_assets.execution.task_retries import run_with_retries
 from nova_assets.execution.task_run import Observer, TaskRun, ignore_event
 from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
+from nova_assets.model.block import StagedBlock
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
@@ -85,7 +86,7 @@ class Runtime:
         self.max_attempts, self._owner = max_attempts, owner
         self.views_factory = views_factory
         self._shared_rows: SharedRowsOfRound | None = None
-        self.staging = Staging(catalog, engine, crash_point)
+        self.staging = Staging(catalog, engine)
         self.channel_writer = ChannelWriter(catalog, self.staging, lease, lambda: self.owner)
         self.few_rows = FewRowsReader(catalog, engine)
         self._run_states = RunStateCache(self.few_rows)
@@ -163,9 +164,10 @@ class Runtime:
         """Run the tasks of a live execution that are not staged yet, and commit."""
         notify = observer or ignore_event
         notify("begin", execution)
-        run = self._load_run_state(execution)
+        run, done = self.catalog.read_together(
+            lambda: (self._load_run_state(execution), self.staging.complete_blocks_by_port(execution))
+        )
         with self._fail_on_error(execution), heartbeat(self.catalog, execution, self.lease):
-            done = self.staging.complete_blocks_by_port(execution)
             for step in run.plan().steps:
                 if step.outputs and all(o.port in done for o in step.outputs):
                     continue
@@ -253,14 +255,14 @@ class Runtime:
 
     def task_run(self, execution: Execution) -> TaskRun:
         """The tasks of an execution, for functions that are called elsewhere."""
-        return self._make_task_run(self._load_run_state(execution), ignore_event)
+        return self._make_task_run(self._load_run_state(execution), ignore_event, None)
 
     def run_data_checks(self, execution: Execution, observer: Observer | None = None) -> tuple[CheckReport, ...]:
         """Run every check on the staged blocks. The caller must not commit if a report ``blocks_commit``."""
         if not (run := self._load_run_state(execution)).binding.checks:
             return ()
         with self._fail_on_error(execution), heartbeat(self.catalog, execution, self.lease):
-            reports = run_all_checks(self._make_task_run(run, observer or ignore_event))
+            reports = run_all_checks(self._make_task_run(run, observer or ignore_event, None))
             if not any(r.blocks_commit for r in reports):
                 self.staging.record_checks_passed(execution)
         return reports
@@ -321,11 +323,10 @@ class Runtime:
             return replace(execution, commit=commit())
         except CommitConflict as conflict:
             on_conflict(conflict)
-            is_unpartitioned = execution.partition == WHOLE
             return self.run(
                 execution.binding or "",
                 execution.partition,
-                whole=is_unpartitioned,
+                whole=execution.partition == WHOLE,
                 run_id=run_id,
                 firing_id=firing_id,
             )
@@ -368,11 +369,11 @@ class Runtime:
         workflowette = run.binding.workflowette
         affected = {step.task, *workflowette.downstream(step.task)}
         ports = [e.port for t in workflowette.tasks if t.name in affected for e in t.produces]
-        self.staging.forget_staged_ports(run.execution, ports)
+        staged = self.staging.forget_staged_ports(run.execution, ports)
         for port in ports:
             self._run_states.frames_by_port.pop((run.execution.id, port), None)
         try:
-            report = self._make_task_run(run, observer).run_task(step.task)
+            report = self._make_task_run(run, observer, staged).run_task(step.task)
         except BaseException as error:
             if self._shared_rows is not None:
                 self._shared_rows.forget()
@@ -382,11 +383,9 @@ class Runtime:
         run.reports[step.task] = report
         return report
 
-    def _make_task_run(self, run: RunState, observer: Observer) -> TaskRun:
+    def _make_task_run(self, run: RunState, observer: Observer, staged: dict[str, StagedBlock] | None) -> TaskRun:
         frames = self._run_states.frames_by_port
-        return TaskRun(
-            self.engine, self.staging, run, frames, crash_point, observer, self.views_factory, self._shared_rows
-        )
+        return TaskRun(self.engine, self.staging, run, frames, observer, self.views_factory, self._shared_rows, staged)
 
     @contextmanager
     def _fail_on_error(self, execution: Execution, counts_as_failure: bool = True) -> Iterator[None]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from nova_assets.crash_points import crash_point
 from nova_assets.errors import PartitionError, SchemaMismatch, UnrepresentableChange
 from nova_assets.execution.lagging_consumers import prepare_consumers_for
 from nova_assets.execution.warehouse_identity import WarehouseCheck, check_or_adopt_warehouse
@@ -39,10 +40,9 @@ _CHECKED_PORT = "(checks)"  # parentheses cannot occur in a port's name
 class Staging:
     """Writes blocks for executions, and lists the blocks that an execution has staged."""
 
-    def __init__(self, catalog: Catalog, engine: Engine, crash_point: Callable[[str], None]) -> None:
+    def __init__(self, catalog: Catalog, engine: Engine) -> None:
         self.catalog = catalog
         self.engine = engine
-        self.crash_point = crash_point
         self.warehouse_check = WarehouseCheck(catalog, engine)
         self._warehouse_adopted = False
 
@@ -58,8 +58,8 @@ class Staging:
         with_digest: bool = False,
         may_hide: bool = False,
         options: BlockOptions = NO_OPTIONS,
-    ) -> Manifest:
-        """Stage one block.
+    ) -> StagedBlock:
+        """Stage one block. Returns it with its manifest.
 
         Args:
             channel, history: None for a private port.
@@ -84,27 +84,28 @@ class Staging:
         block = self._record_staged_block(execution, port, kind, channel, scope)
         manifest = self.engine.write(frame, block, channel, schema, digest=with_digest, options=options)
         manifest = replace(manifest, merge=own_merge)
-        self.crash_point("stage.written")
+        crash_point("stage.written")
         if channel is not None and history is not None and kind == "base":
             manifest = check_base_keeps_rows(self.catalog, self.engine, channel, history, manifest)
         elif channel is not None and history is not None:
             check_no_sum_overflow(self.catalog, self.engine, channel, history, replace(block, manifest=manifest))
         self.catalog.record_manifest(block.id, manifest)
-        return manifest
+        return replace(block, manifest=manifest)
 
     def write_compacted(
         self, execution: Execution, port: str, kind: Kind, channel: Channel, read: Snapshot | DeltaChain, schema: Schema
-    ) -> tuple[Manifest, ActualCost]:
-        """Stage a block of rows that the channel holds already, without validation. Returns manifest and cost."""
+    ) -> tuple[StagedBlock, ActualCost]:
+        """Stage a block of rows that the channel holds already, without validation. Returns it with its cost."""
         expected, started = estimate_strategies(read, "block"), time.monotonic()
         block = self._record_staged_block(execution, port, kind, channel, WHOLE)
         manifest, strategy = self.engine.rewrite(read, block, channel, schema)
-        self.crash_point("stage.written")
+        crash_point("stage.written")
         self.catalog.record_manifest(block.id, manifest)
         new = [f for f in manifest.files if f.path.startswith(f"{block.folder}/")]
         seconds = time.monotonic() - started
         estimate = next((e for e in expected if e.strategy == strategy), None)
-        return manifest, ActualCost(strategy, estimate, seconds, sum(f.rows for f in new), sum(f.bytes for f in new))
+        cost = ActualCost(strategy, estimate, seconds, sum(f.rows for f in new), sum(f.bytes for f in new))
+        return replace(block, manifest=manifest), cost
 
     def _record_staged_block(
         self, execution: Execution, port: str, kind: Kind, channel: Channel | None, scope: str
@@ -123,7 +124,7 @@ class Staging:
         )
         self._adopt_warehouse_once()
         self.catalog.record_staged_blocks([block])
-        self.crash_point("stage.recorded")
+        crash_point("stage.recorded")
         return block
 
     def record_unchanged(self, execution: Execution, outputs: Iterable[Output]) -> None:
@@ -147,9 +148,17 @@ class Staging:
     def has_passed_checks(self, execution: Execution) -> bool:
         return _CHECKED_PORT in self.complete_blocks_by_port(execution)
 
-    def forget_staged_ports(self, execution: Execution, ports: Iterable[str]) -> None:
-        """Forget the staged blocks of ports whose task runs again. Their files are deleted with the execution."""
-        self.catalog.drop_staged_blocks(execution.id, [*ports, _CHECKED_PORT])
+    def forget_staged_ports(self, execution: Execution, ports: Iterable[str]) -> dict[str, StagedBlock]:
+        """Forget the staged blocks of ports whose task runs again. Their files are deleted with the execution.
+
+        Returns:
+            Port -> its staged block, for the other completely written blocks.
+        """
+        forgotten = {*ports, _CHECKED_PORT}
+        staged = self.catalog.staged_blocks(execution.id)
+        if any(b.port in forgotten for b in staged):
+            self.catalog.drop_staged_blocks(execution.id, forgotten)
+        return {b.port: b for b in staged if b.manifest is not None and b.port not in forgotten}
 
     def delete_staged(self, execution: Execution, *, is_rollback: bool = False) -> None:
         """Delete the staged files that no block uses. Files that cannot be deleted now are deleted by a later sweep.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from nova_assets.crash_points import crash_point
 from nova_assets.errors import FileMissing
 from nova_assets.execution.damaged_output import find_damaged_output
 from nova_assets.execution.input_view import build_view, count_rows
@@ -26,7 +27,7 @@ from nova_assets.execution.task_failure import task_failed_error
 from nova_assets.execution.task_result import TaskResultChecker
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
-from nova_assets.model.block import Block, Kind, Manifest
+from nova_assets.model.block import Kind, StagedBlock
 from nova_assets.model.data_check import Check
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import TaskProgress, TaskReport
@@ -56,10 +57,10 @@ class TaskRun:
     Args:
         run_state: the execution, its binding and pinned histories.
         frames_by_port: (execution, port) -> frame that is passed on without being written.
-        crash_point: called at named points.
         observer: the execution's observer, called with ("progress", TaskProgress).
         views_factory: creates the file views that a task can ask its context for.
         shared_rows: rows that this execution shares with others of the process; None if there are none.
+        staged_by_port: the blocks that the execution has staged, if they were read just now.
     """
 
     def __init__(
@@ -68,10 +69,10 @@ class TaskRun:
         staging: Staging,
         run_state: RunState,
         frames_by_port: PortFrames,
-        crash_point: Callable[[str], None],
         observer: Observer = ignore_event,
         views_factory: FileViewsFactory | None = None,
         shared_rows: SharedRowsOfRound | None = None,
+        staged_by_port: Mapping[str, StagedBlock] | None = None,
     ) -> None:
         self.shared = SharedRowsOfTask(shared_rows)
         self.observer = observer
@@ -80,8 +81,7 @@ class TaskRun:
         self.staging = staging
         self.run_state = run_state
         self.frames_by_port = frames_by_port
-        self.crash_point = crash_point
-        staged = staging.complete_blocks_by_port(run_state.execution)
+        staged = staging.complete_blocks_by_port(run_state.execution) if staged_by_port is None else staged_by_port
         self.ports_without_new_data = ports_without_new_data(staged)
         self.staged_blocks_by_port = uncommitted_blocks_by_port(staged, run_state.histories)
         self.plan: RunPlan = run_state.plan(self.ports_without_new_data)
@@ -104,7 +104,7 @@ class TaskRun:
             return TaskReport(task_name, stopwatch.seconds, self._row_counts_by_input(step), {}, skipped=True)
         with self.compute_with_progress(task):
             rows_by_port = self._compute(step, task)
-        self.crash_point("task.after")
+        crash_point("task.after")
         return self._report(step, stopwatch, rows_by_port)
 
     def load_input(self, task_name: str, name: str, *, may_be_table: bool) -> Any:
@@ -137,7 +137,7 @@ class TaskRun:
             frames = {o.port: self.to_frame(o.port, rows_by_port[o.port]) for o in written.outputs}
             self._checker.frames_by_port(written, task, frames)
             rows = self._stage_outputs(written, task, frames)
-        self.crash_point("task.after")
+        crash_point("task.after")
         self.run_state.reports[task_name] = self._report(step, stopwatch, rows)
         return self.run_state.reports[task_name]
 
@@ -224,7 +224,10 @@ class TaskRun:
         over.
         """
         if port in self.staged_blocks_by_port:
-            return self.engine.read(_private_block_snapshot(self.staged_blocks_by_port[port]))
+            block = replace(self.staged_blocks_by_port[port], kind="base")  # its rows are read as they were written
+            return self.engine.read(
+                reads.Snapshot(block.channel, block.hi, (block,), (), block.manifest.schema, block.merge)
+            )
         key = (self.run_state.execution.id, port)
         if key not in self.frames_by_port:
             writer = self.run_state.binding.workflowette.writer(port)
@@ -345,12 +348,12 @@ class TaskRun:
         return rows_by_port
 
     def _write_staged_outputs(self, task: Task, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:
-        manifests: dict[str, Manifest] = {}
+        rows_by_port: dict[str, int] = {}
         for output in outputs:
             channel = None if output.channel is None else self.run_state.binding.channels[output.port]
             history = None if output.channel is None else self.run_state.histories[output.channel]
             kind: Kind = "base" if output.port in self._replaced_ports else output.kind
-            manifests[output.port] = self.staging.write(
+            staged = self.staging.write(
                 self.run_state.execution,
                 output.port,
                 kind,
@@ -360,7 +363,9 @@ class TaskRun:
                 may_hide=task.can_replace,
                 options=output.options if kind == output.kind else replace(output.options, merge=None),
             )
-        return {port: manifest.rows for port, manifest in manifests.items()}
+            assert staged.manifest is not None
+            rows_by_port[output.port] = staged.manifest.rows
+        return rows_by_port
 
     def _read_estimates_by_input(self, step: Step) -> dict[str, CostEstimate]:
         """Cost estimate of each input's read strategy. Matching inputs are left out, since their cost depends on the
@@ -392,9 +397,3 @@ class TaskRun:
             mode: count_rows(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
             for mode, read in task_input.reads.items()
         }
-
-
-def _private_block_snapshot(block: Block) -> reads.Snapshot:
-    """Snapshot that reads the rows of a private block as they were written."""
-    base = replace(block, kind="base")
-    return reads.Snapshot(block.channel, block.hi, (base,), (), block.manifest.schema, block.merge)

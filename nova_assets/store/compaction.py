@@ -220,10 +220,11 @@ class ChannelCompaction:
             schema = deltas[-1].manifest.schema
             read = DeltaChain(history.channel, deltas[0].lo, deltas[-1].hi, deltas, schema, deltas[-1].merge)
             port = f"{_CHAINED_PORT}{n}"
-            manifest, cost = self.runtime.staging.write_compacted(execution, port, "delta", definition, read, schema)
+            staged, cost = self.runtime.staging.write_compacted(execution, port, "delta", definition, read, schema)
             costs.append(cost)
+            manifest = staged.manifest
+            assert manifest is not None
             manifest_by_partition = manifest.split_by_partition()
-            staged = self.runtime.staging.complete_blocks_by_port(execution)[port]
             for m, (compaction, chain) in enumerate(chain_group.items()):
                 chain_manifest = manifest_by_partition.get(compaction.partition, replace(manifest, files=(), deletes=0))
                 yield AddBlock(
@@ -259,16 +260,17 @@ class ChannelCompaction:
             history_at_schema, blocks, options.policy, self.engine.format, is_final=options.final_form
         )
         definition = self.catalog.channel(history.channel).channel
-        manifest, cost = self.runtime.staging.write_compacted(
+        staged, cost = self.runtime.staging.write_compacted(
             execution, port, "base", definition, _exclude_files(snapshot, reused_paths), schema
         )
         costs.append(cost)
+        manifest = staged.manifest
+        assert manifest is not None
         files_by_partition = {p: list(m.files) for p, m in manifest.split_by_partition().items()}
         for block in blocks.values():
             for file in block.manifest.files:
                 if file.path in reused_paths:
                     files_by_partition.setdefault(block.partition, []).append(replace(file, partition=block.partition))
-        staged = self.runtime.staging.complete_blocks_by_port(execution)[port]
         for n, compaction in enumerate(compactions):
             yield _make_base_block(
                 staged.id if n == 0 else f"{staged.id}-{n}",

@@ -201,7 +201,7 @@ class DatabaseTableRefresher:
         history = self.catalog.history(name, head, WHOLE, head if kind == "delta" else None, back_to=head)
         try:
             frame = self.engine.read_database(read)
-            self.runtime.staging.write(execution, name, kind, channel, history, frame)
+            block = self.runtime.staging.write(execution, name, kind, channel, history, frame)
         except NovaError:
             raise
         except Exception as error:
@@ -212,7 +212,6 @@ class DatabaseTableRefresher:
                 next="correct the rows or the declared types; the channel keeps its earlier state",
                 channel=name,
             ) from error
-        block = self.runtime.staging.complete_blocks_by_port(execution)[name]
         assert block.manifest is not None
         return block.manifest, block.id
 

@@ -254,10 +254,14 @@ class DataInserter:
         self, execution: Execution, channel: str, frame: Frame, insert: Insert, origin: Origin
     ) -> CommitRequest:
         kind, head, scope = insert.kind, execution.pins[channel].head, execution.pins[channel].partition
-        history = self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head)
-        state = self.catalog.channel(channel)
+        state, history = self.catalog.read_together(
+            lambda: (
+                self.catalog.channel(channel),
+                self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head),
+            )
+        )
         definition = state.channel
-        manifest = self.runtime.staging.write(
+        staged = self.runtime.staging.write(
             execution,
             channel,
             kind,
@@ -267,8 +271,9 @@ class DataInserter:
             with_digest=insert.idempotency_key is not None,
             options=insert.options,
         )
-        block = self.runtime.staging.complete_blocks_by_port(execution)[channel]
-        added_blocks = split_staged_block(replace(block, manifest=block.manifest or manifest), history, origin)
+        manifest = staged.manifest
+        assert manifest is not None
+        added_blocks = split_staged_block(staged, history, origin)
         requirements = BlockRequirements()
         if kind == "base" and head > 0:
             # Before the first base, collection did not keep snapshots at cursors, so every consumer gets a changelog.

@@ -254,8 +254,8 @@ class FileReceiver:
         frame = self.runtime.engine.convert_input(
             table, history.schema, allow_widening=channel.on_schema_change == "evolve"
         )
-        staging.write(execution, channel.name, "delta", channel, history, frame)
-        added_blocks = split_staged_block(staging.complete_blocks_by_port(execution)[channel.name], history, "insert")
+        staged = staging.write(execution, channel.name, "delta", channel, history, frame)
+        added_blocks = split_staged_block(staged, history, "insert")
         return added_blocks, load_block_requirements(self.runtime.catalog, added_blocks, {channel.name: history})
 
     def _acknowledge_finished_notices(self, notices: Sequence[Notice]) -> None:

@@ -36,8 +36,9 @@ def staged(store: Store, execution: Execution, rows: Sequence[dict[str, Any]] = 
     state = store.catalog.channel("t")
     history = store.catalog.history("t", state.head)
     frame = store.engine.to_frame(rows, None)
-    manifest = store.runtime.staging.write(execution, "t", "delta", state.channel, history, frame)
-    return [f.path for f in manifest.files]
+    block = store.runtime.staging.write(execution, "t", "delta", state.channel, history, frame)
+    assert block.manifest is not None
+    return [f.path for f in block.manifest.files]
 
 
 def aborted(store: Store) -> list[str]:
