@@ -189,7 +189,7 @@ def ticks(world: World, scheduling: DatasetScheduler, channels: int) -> Ticks:
     seconds, judged = [], scheduling.staleness_tracker.checked_task_count
     for n in range(ROUNDS + 1):
         world.come_late(channels, n)
-        found, took = timed(lambda: scheduling.plan_tick(Policy(at_once=10_000)))
+        found, took = timed(lambda: scheduling.next_tick(Policy(at_once=10_000)))
         assert sum(len(b.partitions) for b in found.run), "data that came late is made something of"
         seconds.append(took)
     return Ticks(
@@ -222,10 +222,10 @@ def _show(query: Any, partition: str) -> None:
 def measured(datasets: int, partitions: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="planner-") as folder:
         world = World(Path(folder), datasets, partitions)
-        scheduling = DatasetScheduler(world.store.runtime, world.store._retention)
-        settled, look = timed(scheduling.plan_tick)
+        scheduling = DatasetScheduler(world.store.runtime, world.store._external, world.store._retention)
+        settled, look = timed(scheduling.next_tick)
         assert not settled.run, "all is there"
-        _, idle = timed(scheduling.plan_tick)
+        _, idle = timed(scheduling.next_tick)
         first, again = shows(world)
         spread = ticks(world, scheduling, min(CHANGED, len(world.feeds)))
         one = ticks(world, scheduling, 1)

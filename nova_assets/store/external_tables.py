@@ -56,8 +56,8 @@ def absolute_location(location: str, root: Path) -> str:
     return os.path.normpath((root / Path(location).expanduser()).absolute())
 
 
-class ExternalTableRefresher:
-    """Detects and commits changes in external files.
+class ExternalTables:
+    """Store methods that detect and commit the changes of external files and tables.
 
     Args:
         root: base folder of relative locations.
@@ -70,28 +70,16 @@ class ExternalTableRefresher:
         self.folder_listing = FolderListing(self.engine, root)
         self.metastore_folders = MetastoreFolders(self.engine, self.catalog)
 
-    @property
-    def channels(self) -> list[Channel]:
-        """External channels of the project."""
-        return [c for c in self.runtime.project.channels if c.external is not None]
+    def refresh(self, channel: str, *, gone: bool = False) -> RefreshResult:
+        """List the files of an external channel and commit the differences since the last refresh.
 
-    def preview_refresh(self, name: str, *, allow_vanished: bool = False) -> RefreshResult:
-        """Changes that ``refresh`` would commit. Changes nothing, and opens no file."""
-        channel = self._external_channel(name)
-        if channel.external is not None and channel.external.database is not None:
-            return self._refresh_database(channel, allow_vanished, dry_run=True)
-        is_registered = name in {c.channel.name for c in self.catalog.channels()}
-        return self._list_channel(
-            channel, self.catalog.history(name) if is_registered else None, allow_vanished
-        ).to_refresh_result()
-
-    def refresh(self, name: str, *, allow_vanished: bool = False) -> RefreshResult:
-        """Commit the changes of an external channel, in slices of partitions.
-
-        A partition with a file that contradicts the channel's definition keeps its old state.
+        Each changed partition gets a base that references the external files in place. Nothing is copied, and the
+        external files are never modified. A partition with a file that contradicts the channel's definition keeps its
+        old state.
 
         Args:
-            allow_vanished: accept that partitions have vanished, however many.
+            gone: accept any number of vanished partitions. By default, if many partitions vanish at once, nova assumes
+                a storage failure and keeps their state.
 
         Raises:
             DefinitionError: the channel is not external.
@@ -99,35 +87,44 @@ class ExternalTableRefresher:
             NotSupported: the location holds a table format with its own file list.
             SchemaMismatch: a declared column is missing in every file.
         """
-        channel = self._external_channel(name)
-        self.catalog.register([channel], (), False)
+        definition = self._external_channel(channel)
+        self.catalog.register([definition], (), False)
 
         def refresh_once() -> RefreshResult:
             # The catalog is read before the listing, so that the committed state is never newer than the listing.
-            if channel.external is not None and channel.external.database is not None:
-                return self._refresh_database(channel, allow_vanished)
-            if self.catalog.source_versions(name):
+            if definition.external is not None and definition.external.database is not None:
+                return self._refresh_database(definition, gone)
+            if self.catalog.source_versions(channel):
                 raise NotSupported(
-                    f"external channel {name!r} has rows of a database, and its definition names files",
+                    f"external channel {channel!r} has rows of a database, and its definition names files",
                     next="declare a channel with another name for the files",
-                    channel=name,
+                    channel=channel,
                 )
-            history = self.catalog.history(name)
-            return self._commit_changes(self._list_channel(channel, history, allow_vanished))
+            history = self.catalog.history(channel)
+            return self._commit_changes(self._list_channel(definition, history, gone))
 
-        return plan_again_after_conflict(refresh_once, f"the refresh of {name}", self.runtime.max_attempts, log)
+        return plan_again_after_conflict(refresh_once, f"the refresh of {channel}", self.runtime.max_attempts, log)
 
-    def _refresh_database(self, channel: Channel, allow_vanished: bool, dry_run: bool = False) -> RefreshResult:
-        from nova_assets.store.database_tables import DatabaseTableRefresher  # needs psycopg
-
-        refresher = DatabaseTableRefresher(self.runtime)
-        return refresher.refresh(channel, self._expected_partitions(channel), allow_vanished, dry_run)
+    def preview_refresh(self, channel: str, *, gone: bool = False) -> RefreshResult:
+        """Dry run of ``refresh``: the changes that ``refresh`` would commit. No file is opened."""
+        definition = self._external_channel(channel)
+        if definition.external is not None and definition.external.database is not None:
+            return self._refresh_database(definition, gone, dry_run=True)
+        is_registered = channel in {c.channel.name for c in self.catalog.channels()}
+        return self._list_channel(
+            definition, self.catalog.history(channel) if is_registered else None, gone
+        ).to_refresh_result()
 
     def refresh_all(self) -> list[RefreshResult]:
-        """Refresh all external channels of the project. A channel that fails keeps its state and does not stop the
-        others.
+        """Refresh all external channels of the project.
+
+        If a channel cannot be refreshed, the channel keeps its state, and its result holds the reason. The other
+        channels are refreshed all the same.
         """
-        return [self._refresh_or_report(c.name) for c in self.channels]
+        return [self._refresh_or_report(c.name) for c in self._external_channels()]
+
+    def _external_channels(self) -> list[Channel]:
+        return [c for c in self.runtime.project.channels if c.external is not None]
 
     def _refresh_or_report(self, name: str) -> RefreshResult:
         try:
@@ -135,6 +132,12 @@ class ExternalTableRefresher:
         except NovaError as error:
             log.warning("external channel %s was not refreshed: %s", name, error)
             return RefreshResult(name, error=str(error))
+
+    def _refresh_database(self, channel: Channel, allow_vanished: bool, dry_run: bool = False) -> RefreshResult:
+        from nova_assets.store.database_tables import DatabaseTableRefresher  # needs psycopg
+
+        refresher = DatabaseTableRefresher(self.runtime)
+        return refresher.refresh(channel, self._expected_partitions(channel), allow_vanished, dry_run)
 
     def _commit_changes(self, listing: _ChannelListing) -> RefreshResult:
         """Commit the changes in slices, so that an interrupted refresh of a large location keeps its progress."""
@@ -195,7 +198,7 @@ class ExternalTableRefresher:
         if channel.external is None:
             raise DefinitionError(
                 f"channel {name!r} is not external",
-                expected=", ".join(c.name for c in self.channels) or "(the project has no external channel)",
+                expected=", ".join(c.name for c in self._external_channels()) or "(the project has no external channel)",
             )
         return channel
 

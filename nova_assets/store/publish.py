@@ -1,361 +1,177 @@
-"""Publishing of channels to external tables, one published version (*edition*) after another.
-
-    begin ─► open the version ─► show the version ─► commit
-    (pin)    (catalog)           (table)             (catalog)
-
-A published version is opened in the catalog before the table shows it. The version is deleted from the catalog after
-the table no longer uses it. So wherever a process dies, no file is deleted that a table lists (R15).
-"""
+"""Channels that are published as external tables."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
-from datetime import timedelta
-
-from nova_assets.crash_points import crash_point
-from nova_assets.errors import CommitConflict, ExecutionInProgress, NotSupported
-from nova_assets.execution.lease import is_owner_dead
+from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
-from nova_assets.model.commit import CommitRequest
-from nova_assets.model.compaction import Compaction
-from nova_assets.model.execution import Execution
-from nova_assets.model.period import period_seconds
-from nova_assets.model.published_table import PublishedTable
-from nova_assets.model.published_version import (
-    PublicationPreview,
-    PublishedContent,
-    PublishedVersion,
-    SetPublishedVersion,
-)
+from nova_assets.model.channel import Channel
+from nova_assets.model.published_table import PublishedTable, table_from_id
+from nova_assets.model.published_version import PublicationPreview, PublishedVersion
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
-from nova_assets.plan.compaction import is_fully_compacted
-from nova_assets.plan.published_versions import (
-    certainly_shown_version,
-    expired_versions,
-    find_version_showing,
-    partitions_to_compact,
-    published_content,
-    table_fingerprint,
-    uncompacted_partitions,
-)
-from nova_assets.publish.edition_parts import PartitionConverter
+from nova_assets.publish.open_target import open_publish_target
 from nova_assets.publish.target import PublishTarget
-from nova_assets.store.compaction import ChannelCompaction, CompactionOptions
+from nova_assets.settings import Settings
+from nova_assets.store.channel_registry import ChannelRegistry
+from nova_assets.store.compaction import ChannelCompaction
 from nova_assets.store.insert import DataInserter
 from nova_assets.store.lasting_problems import notify_if_failing
-from nova_assets.store.partition_conversion import partition_converter
+from nova_assets.store.table_publisher import TablePublisher
+from nova_assets.store.take_over import FolderImporter
 
 log = get_logger("nova_assets.publishing")
 
-_MAX_ATTEMPTS = 4
-"""Number of times that a channel is compacted for publishing while more data arrives."""
 
-
-class TablePublisher:
-    """Publishes channels to tables.
-
-    Args:
-        compaction: compacts channels, since plain files cannot represent unmerged deltas.
-        inserter: rewrites a channel in its current schema, with a sequence number of its own.
-        outlet_factory: (table, channel) -> the target that writes the table.
-        superseded_delay: seconds for which a published version stays readable after the table shows the next version.
-    """
+class ChannelPublishing:
+    """Store methods that publish channels as external tables."""
 
     def __init__(
         self,
         runtime: Runtime,
-        compaction: ChannelCompaction,
+        registry: ChannelRegistry,
         inserter: DataInserter,
-        outlet_factory: Callable[[PublishedTable, str], PublishTarget],
-        superseded_delay: float,
+        compaction: ChannelCompaction,
+        settings: Settings,
     ) -> None:
         self.runtime = runtime
-        self.inserter = inserter
         self.catalog = runtime.catalog
-        self.engine = runtime.engine
-        self.compaction = compaction
-        self.outlet_factory = outlet_factory
-        self.superseded_delay = superseded_delay
-
-    def preview_publish(self, channel: str, tables: Sequence[PublishedTable]) -> list[PublicationPreview]:
-        """Changes that publishing would make to each table: its dry run."""
-        head = self.catalog.channel(channel).head
-        history = self.catalog.history(channel, head, back_to=head)
-        previews = []
-        for table in tables:
-            content = self._load_publishable_content(channel, table, history, head)
-            if content is not None:
-                uncompacted = uncompacted_partitions(table, history, head, content)
-                previews.append(self._preview_table(channel, table, content, uncompacted))
-        return previews
+        self.registry = registry
+        self.settings = settings
+        self.importer = FolderImporter(runtime, inserter, self._open_outlet, settings.root)
+        self.publisher = TablePublisher(runtime, compaction, inserter, self._open_outlet, settings.gc_grace)
 
     def publish(
-        self, channel: str, tables: Sequence[PublishedTable], policy: Compaction, *, take_over: bool = False
+        self, channel: Channel | str, *, take_over: bool = False, take_over_from: str | None = None
     ) -> list[PublishedVersion]:
-        """Publish the channel's current version to every table that shows another version. Returns the new versions.
+        """Publish the current version of a channel in every table that its ``publish=`` names. Each table changes
+        atomically.
+
+        The data is not copied. A keyed channel with unmerged deltas is compacted first.
 
         Args:
-            policy: target file sizes, if a compaction is necessary first.
-            take_over: see ``PublishTarget.check_can_publish``.
+            channel: a channel of the project with ``publish=``, or such a ``Channel`` object.
+            take_over: for a Hive table, replace an existing folder that does not belong to the channel. The old folder
+                is kept beside the new table under another name. If the channel has no data yet, the folder's data is
+                first inserted into the channel. So readers of the folder see the same rows as before. An Iceberg table
+                of another owner is never replaced, and neither is a folder in S3 or HDFS.
+            take_over_from: address of a folder in S3 or HDFS that other tools have filled. Its rows are first inserted
+                into the channel, which must be empty. The channel's tables in S3 and HDFS then have files in the form
+                of the folder's files. The folder itself stays as it is, for its readers.
+
+        Returns:
+            The new editions. A table that already shows the newest version gets none.
 
         Raises:
-            TableTaken, TableUnavailable: error of the first table that failed. The other tables are published first.
+            DefinitionError: the channel has no ``publish=``, or has data and takes over another folder.
+            SchemaMismatch, BadRecord, NotSupported, SourceUnavailable: a folder cannot be taken over as it is.
+            TableTaken: a table with this name or path exists, and does not belong to the channel.
+            TableUnavailable: the table cannot be reached or written. The other tables are published all the same.
             ExecutionInProgress: another process is publishing the channel.
             CopyUndecided: the catalog is a copy of another one, which may publish to the same tables.
         """
+        definition = self._find_published_definition(channel)
+        if take_over_from is not None:
+            self.importer.import_remote_folder(definition, take_over_from)
+        elif take_over:
+            self.importer.import_existing_folders(definition)
         self.runtime.staging.warehouse_check.check_may_delete("nothing is published")
+        takes_over = take_over or take_over_from is not None
         new_versions: list[PublishedVersion] = []
         first_error: NovaError | None = None
-        for table in tables:
+        for table in definition.publish:
             try:
-                with notify_if_failing(
-                    self.catalog, "publication_failing", channel, f"publication of {channel} in {table.id}"
-                ):
-                    published_version = self._publish_in_table(channel, table, policy, take_over)
-                    new_versions += [published_version] if published_version is not None else []
-                    self._delete_expired_versions(channel, table)
+                new_versions += self._publish_in_table(definition.name, table, takes_over)
             except NovaError as error:  # a failed table must not stop the others
-                log.warning("publishing channel %s to %s failed: %s", channel, table.id, error)
+                log.warning("publishing channel %s to %s failed: %s", definition.name, table.id, error)
                 first_error = first_error or error
         if first_error is not None:
             raise first_error
         return new_versions
 
-    def tables_to_publish(self, channel: str, tables: Sequence[PublishedTable]) -> list[PublishedTable]:
-        """Tables that differ from the channel, as far as the catalog knows, and whose publish interval is over."""
-        due_tables = [t for t in tables if self._is_publish_interval_over(channel, t)]
-        if not due_tables:
-            return []
-        head = self.catalog.channel(channel).head
-        history = self.catalog.history(channel, head, back_to=head)
-        contents = [(t, self._load_publishable_content(channel, t, history, head)) for t in due_tables]
-        return [t for t, content in contents if content is not None and self._needs_publish(channel, t, content)]
+    def _publish_in_table(self, channel: str, table: PublishedTable, take_over: bool) -> list[PublishedVersion]:
+        activity, policy = f"publication of {channel} in {table.id}", self.registry.compaction_policy(channel)
+        with notify_if_failing(self.catalog, "publication_failing", channel, activity):
+            new_version = self.publisher.publish_in_table(channel, table, policy, take_over)
+            self.publisher.delete_expired_versions(channel, table)
+        return [] if new_version is None else [new_version]
 
-    def _needs_publish(self, channel: str, table: PublishedTable, channel_content: PublishedContent) -> bool:
-        """Whether the table has newer content to show, or expired versions to remove."""
-        published_versions = self.catalog.published_versions(channel, table.id)
-        return find_version_showing(published_versions, table, channel_content) is None or bool(
-            expired_versions(published_versions, self.catalog.now(), self.superseded_delay)
-        )
+    def publishable(self, channel: Channel | str) -> list[PublicationPreview]:
+        """Dry run of ``publish``: the actions that ``publish`` would take. Empty for a channel without a schema."""
+        definition = self._find_published_definition(channel)
+        history = self._load_head_history(definition.name)
+        previews = [self.publisher.preview(definition.name, table, history) for table in definition.publish]
+        return [preview for preview in previews if preview is not None]
 
-    def withdraw(self, channel: str, table: PublishedTable) -> None:
-        """Unpublish a channel from a table. Files that the channel itself does not need are deleted.
-
-        Raises:
-            ExecutionInProgress: another process is publishing the channel.
-            CopyUndecided: the catalog is a copy of another one, which may publish to the same tables.
+    def to_publish(self, channel: Channel | str) -> list[PublishedTable]:
+        """Tables of a channel that do not show its newest version, as far as the catalog knows, and whose publish
+        interval is over.
         """
-        self.runtime.staging.warehouse_check.check_may_delete("nothing is unpublished")
-        published_versions = self.catalog.published_versions(channel, table.id)
-        for published_version in published_versions:
-            publishing_execution = (
-                self.catalog.execution(published_version.execution_id) if published_version.state == "opening" else None
-            )
-            if (
-                publishing_execution is not None
-                and publishing_execution.state == "running"
-                and not is_owner_dead(publishing_execution.owner)
-            ):
-                raise ExecutionInProgress(
-                    f"channel {channel!r} is being published to {table.id}",
-                    found=f"edition {published_version.number}, opened by {publishing_execution.owner}",
-                    next="wait until that publication has ended, then run the command again",
-                    owner=publishing_execution.owner,
-                )
-        self.outlet_factory(table, channel).withdraw()
-        self.catalog.delete_published_versions(channel, table.id, [e.number for e in published_versions])
+        definition = self._find_published_definition(channel)
+        name = definition.name
+        due_tables = [t for t in definition.publish if self.publisher.is_publish_interval_over(name, t)]
+        history = self._load_head_history(name) if due_tables else None
+        return [t for t in due_tables if history is not None and self.publisher.needs_publish(name, t, history)]
 
-    def _publish_in_table(
-        self, channel: str, table: PublishedTable, policy: Compaction, take_over: bool
-    ) -> PublishedVersion | None:
-        outlet = self.outlet_factory(table, channel)
-        outlet.check_can_publish(take_over=take_over)
-        compacted_seq = 0  # sequence number of the last compaction, 0 for none
-        for _ in range(_MAX_ATTEMPTS):
-            with self.runtime.channel_writer.write(channel) as execution:
-                head = execution.pins[channel].head
-                history = self.catalog.history(channel, head, back_to=compacted_seq or head)
-                # The first version of a folder that is taken over has all days, sealed or not, as the folder had.
-                has_open_days = take_over and outlet.published_version() is None
-                contents = {
-                    # A channel with constant writes is published at the number of its last compaction.
-                    n: self._load_publishable_content(channel, table, history, n, has_open_days=has_open_days)
-                    for n in ((head, compacted_seq) if compacted_seq else (head,))
-                }
-                uncompacted = {n: uncompacted_partitions(table, history, n, c) for n, c in contents.items()}
-                publishable_seq = next((n for n in contents if not uncompacted[n]), None)
-                if publishable_seq is not None and publishable_seq >= self._newest_published_seq(channel, table):
-                    content = contents[publishable_seq]
-                    if content is None or self._is_shown(channel, table, outlet, content):
-                        self.runtime.staging.abort_and_delete_staged(
-                            execution, "the table already shows the newest version"
-                        )
-                        return None
-                    converter = partition_converter(self.engine, history, content, policy.target)
-                    return self._show_new_version(execution, table, outlet, content, take_over, converter)
-                self.runtime.staging.abort_and_delete_staged(execution, "the channel must be compacted first")
-            compaction = self.compaction.add_compacted_blocks(
-                channel,
-                CompactionOptions(policy, force=True, replace_own_bases=True, partitions=uncompacted[head]),
-            )
-            if compaction is None and self.catalog.channel(channel).head == head:
-                compacted_seq = self._rewrite_in_current_schema(channel, head)
-            else:
-                compacted_seq = max((b.hi for b in compaction.blocks), default=0) if compaction is not None else 0
-        raise CommitConflict(
-            f"channel {channel!r} is still being written to after {_MAX_ATTEMPTS} attempts to publish it",
-            reason="compacted",
-            channel=channel,
-        )
+    def published(self, channel: Channel | str) -> list[PublishedVersion]:
+        """Editions of a channel that readers may still use, in all its tables, latest first.
 
-    def _show_new_version(
-        self,
-        execution: Execution,
-        table: PublishedTable,
-        outlet: PublishTarget,
-        channel_content: PublishedContent,
-        take_over: bool,
-        convert: PartitionConverter,
-    ) -> PublishedVersion:
-        file_addresses = self.engine.verified_file_addresses(channel_content.files)
-        published_version = self._open_published_version(
-            execution, table, channel_content, outlet.published_version() or 0
-        )
-        crash_point("edition.opened")
-        outlet.publish(published_version.number, channel_content, file_addresses, take_over=take_over, convert=convert)
-        crash_point("edition.shown")
-        self.runtime.channel_writer.commit(
-            CommitRequest(
-                id=uuid.uuid4().hex,
-                execution_id=execution.id,
-                epoch=execution.epoch,
-                binding=None,
-                added_blocks=(),
-                published_versions=(SetPublishedVersion(channel_content.channel, table.id, published_version.number),),
-                details={
-                    "published": {"table": table.id, "edition": published_version.number, "seq": channel_content.seq}
-                },
-            )
-        )
-        crash_point("edition.known")
-        log.info(
-            "table %s shows channel %s at sequence number %d, in edition %d",
-            table.id,
-            channel_content.channel,
-            channel_content.seq,
-            published_version.number,
-        )
-        return next(
-            e
-            for e in self.catalog.published_versions(channel_content.channel, table.id)
-            if e.number == published_version.number
-        )
+        nova does not delete the files of these editions.
+        """
+        return self.catalog.published_versions(self.registry.known(channel))
 
-    def _open_published_version(
-        self, execution: Execution, table: PublishedTable, channel_content: PublishedContent, after_number: int
-    ) -> PublishedVersion:
-        """Open the next published version. A version that a dead process left open is aborted first."""
-        fingerprint = table_fingerprint(table, channel_content)
-        try:
-            return self.catalog.open_published_version(
-                execution.id, table.id, channel_content, fingerprint, after_number
-            )
-        except ExecutionInProgress as busy:
-            if not is_owner_dead(busy.fields["owner"]):
-                raise
-            self.catalog.abort(busy.fields["execution_id"], "its process has ended")
-            return self.catalog.open_published_version(
-                execution.id, table.id, channel_content, fingerprint, after_number
-            )
+    def unpublish(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
+        """Remove the published table of a channel. Also remove the table from the channel's ``publish=``. Otherwise
+        nova publishes the table again.
 
-    def _is_shown(
-        self, channel: str, table: PublishedTable, outlet: PublishTarget, channel_content: PublishedContent
-    ) -> bool:
-        newest = find_version_showing(self.catalog.published_versions(channel, table.id), table, channel_content)
-        return newest is not None and outlet.published_version() == newest.number and outlet.is_complete(newest.number)
-
-    def _preview_table(
-        self,
-        channel: str,
-        table: PublishedTable,
-        channel_content: PublishedContent,
-        uncompacted_partitions: Sequence[str],
-    ) -> PublicationPreview:
-        outlet = self.outlet_factory(table, channel)
-        newest = max((e.number for e in self.catalog.published_versions(channel, table.id)), default=0)
-        is_new = bool(uncompacted_partitions) or not self._is_shown(channel, table, outlet, channel_content)
-        number = 1 + max(newest, outlet.published_version() or 0) if is_new else None
-        return PublicationPreview(
-            table.id,
-            channel_content.seq,
-            number,
-            uncompacted_partitions,
-            channel_content.rows,
-            len(channel_content.files),
-        )
-
-    def _delete_expired_versions(self, channel: str, table: PublishedTable) -> None:
-        """Remove expired versions: first from the table, then from the catalog."""
-        expired = expired_versions(
-            self.catalog.published_versions(channel, table.id), self.catalog.now(), self.superseded_delay
-        )
-        if expired:
-            numbers = [e.number for e in expired]
-            self.outlet_factory(table, channel).delete_versions(numbers)
-            self.catalog.delete_published_versions(channel, table.id, numbers)
-
-    def _is_publish_interval_over(self, channel: str, table: PublishedTable) -> bool:
-        newest = certainly_shown_version(self.catalog.published_versions(channel, table.id))
-        shown_at = None if newest is None else newest.shown_at
-        return shown_at is None or self.catalog.now() - shown_at >= timedelta(seconds=period_seconds(table.every) or 0)
-
-    def _rewrite_in_current_schema(self, channel: str, head: int) -> int:
-        """Rewrite the channel in its current schema after a column was dropped or widened.
-
-        A compaction cannot do that, since a compacted block keeps the schema of its number (R18).
+        Args:
+            table: id of the table, such as ``hive:exports/actions``. By default, all tables of the channel.
+            dry_run: return the ids without changing anything.
 
         Returns:
-            The sequence number of the commit, or 0 if another process was faster.
+            The ids of the tables.
 
         Raises:
-            NotSupported: a partition holds a written base in an old schema, which stays unchanged.
+            DefinitionError: the channel is not published in this table.
         """
-        history = self.catalog.history(channel, head, back_to=head)
-        outdated = partitions_to_compact(history, head)
-        if not outdated:
-            return 0
-        has_hidden = any(b.manifest.schema.hidden for b in history.for_partitions(outdated).blocks)
-        if not has_hidden and not is_fully_compacted(history.for_partitions(outdated)):
-            raise _outdated_schema_error(channel, outdated, head)
-        log.info("rewriting %s in its current schema, because a column was dropped, widened or hidden", channel)
-        commit = self.inserter.restore(channel, head)
-        return commit.seq or 0
+        name = self.registry.known(channel)
+        definition = self.registry.find_definition(channel)
+        tables_by_id = {t.id: t for t in (() if definition is None else definition.publish)}
+        # A table that was removed from the definition first is still published.
+        tables_by_id = {
+            **{e.table: table_from_id(e.table) for e in self.catalog.published_versions(name)},
+            **tables_by_id,
+        }
+        chosen_ids = sorted(table_id for table_id in tables_by_id if table in (None, table_id))
+        if not chosen_ids:
+            raise DefinitionError(
+                f"channel {name!r} is not published" + (f" in {table!r}" if table is not None else " anywhere"),
+                expected=" or ".join(sorted(tables_by_id)) or None,
+                channel=name,
+            )
+        for i in [] if dry_run else chosen_ids:
+            self.publisher.withdraw(name, tables_by_id[i])
+        return chosen_ids
 
-    def _newest_published_seq(self, channel: str, table: PublishedTable) -> int:
-        """Newest sequence number of the channel that the table shows or is about to show."""
-        return max((e.seq for e in self.catalog.published_versions(channel, table.id)), default=0)
+    def _load_head_history(self, channel: str) -> History:
+        head = self.catalog.channel(channel).head
+        return self.catalog.history(channel, head, back_to=head)
 
-    def _load_publishable_content(
-        self, channel: str, table: PublishedTable, history: History, seq: int, *, has_open_days: bool = False
-    ) -> PublishedContent | None:
-        """Files and seals that a table shows of a channel at a sequence number. None for a channel without a schema."""
-        state = self.catalog.channel(channel)
-        seals = self.catalog.latest_seals(channel) if state.seal is not None else {}
-        seal_column = state.seal.by if state.seal is not None else None
-        only_sealed = table.converts and not has_open_days
-        return published_content(
-            state.channel, history, seq, seals, seal_column, only_sealed=only_sealed, is_converted=table.converts
+    def _open_outlet(self, table: PublishedTable, channel: str) -> PublishTarget:
+        owner = f"channel {channel} of catalog {self.catalog.identity()}"
+        engine = self.runtime.engine
+        return open_publish_target(
+            table, self.settings.root, self.settings.default_data_folder, engine.address, owner, engine.table_store
         )
 
-
-def _outdated_schema_error(channel: str, partitions: Sequence[str], head: int) -> NotSupported:
-    return NotSupported(
-        f"channel {channel!r} cannot be published: columns were renamed, dropped or widened since its last base",
-        found=", ".join(partitions[:3]) or "files with an older schema",
-        expected="files with the current schema of the channel",
-        next=f"nova restore {channel} --at {head} (rewrites the files in the current schema, at a new number)",
-        channel=channel,
-    )
+    def _find_published_definition(self, channel: Channel | str) -> Channel:
+        name = self.registry.known(channel)
+        definition = self.registry.find_definition(channel)
+        if definition is None or not definition.publish:
+            raise DefinitionError(
+                f"channel {name!r} is not published anywhere",
+                expected="a channel of the project that has publish=nova.hive(...) or nova.iceberg(...)",
+                next=f'nova.Channel("{name}", publish=nova.hive("exports/{name}"))',
+                channel=name,
+            )
+        return definition

@@ -16,20 +16,22 @@ from nova_assets.model.project import Project
 from nova_assets.renamed import DeploymentHandle
 from nova_assets.settings import Settings
 from nova_assets.store.arrivals import StoreArrivals
+from nova_assets.store.backfill import DatasetBackfills
 from nova_assets.store.backup import CatalogBackups
 from nova_assets.store.binding_executions import BindingExecutions
 from nova_assets.store.channel_registry import ChannelRegistry
 from nova_assets.store.checks import ChannelChecks
 from nova_assets.store.compaction import ChannelCompaction
-from nova_assets.store.datasets import StoreDatasets
 from nova_assets.store.definitions import RegisteredDefinitions
+from nova_assets.store.external_tables import ExternalTables
 from nova_assets.store.insert import DataInserter
 from nova_assets.store.notifications import DeploymentNotifications
 from nova_assets.store.provenance import DataProvenance
-from nova_assets.store.published_tables import StorePublishing
+from nova_assets.store.publish import ChannelPublishing
 from nova_assets.store.read import ChannelReader
 from nova_assets.store.retention import ChannelRetention
 from nova_assets.store.seal import ChannelSeals
+from nova_assets.store.tick import DatasetScheduler
 
 Part = TypeVar("Part")
 Arguments = ParamSpec("Arguments")
@@ -87,10 +89,12 @@ class Store(DeploymentHandle):
         self._checks = ChannelChecks(self.runtime, self._registry, self._reader)
         self._arrivals = StoreArrivals(self.runtime, self._registry, settings.root)
         self._seals = ChannelSeals(self.runtime, self._registry, self._compaction)
-        self._publishing = StorePublishing(self.runtime, self._registry, self._inserter, self._compaction, settings)
+        self._publishing = ChannelPublishing(self.runtime, self._registry, self._inserter, self._compaction, settings)
         self._backups = CatalogBackups(self.runtime)
         self._notifications = DeploymentNotifications(self.runtime, settings)
-        self._datasets = StoreDatasets(self.runtime, self._retention, settings.root)
+        self._external = ExternalTables(self.runtime, settings.root)
+        self._scheduler = DatasetScheduler(self.runtime, self._external, self._retention)
+        self._backfills = DatasetBackfills(self.runtime)
 
     @property
     def catalog(self) -> Catalog:
@@ -197,11 +201,11 @@ class Store(DeploymentHandle):
 
     # published tables
 
-    publish = forwarded("_publishing", StorePublishing.publish)
-    publishable = forwarded("_publishing", StorePublishing.publishable)
-    to_publish = forwarded("_publishing", StorePublishing.to_publish)
-    published = forwarded("_publishing", StorePublishing.published)
-    unpublish = forwarded("_publishing", StorePublishing.unpublish)
+    publish = forwarded("_publishing", ChannelPublishing.publish)
+    publishable = forwarded("_publishing", ChannelPublishing.publishable)
+    to_publish = forwarded("_publishing", ChannelPublishing.to_publish)
+    published = forwarded("_publishing", ChannelPublishing.published)
+    unpublish = forwarded("_publishing", ChannelPublishing.unpublish)
 
     # notifications
 
@@ -214,12 +218,12 @@ class Store(DeploymentHandle):
 
     # datasets in SQL
 
-    refresh = forwarded("_datasets", StoreDatasets.refresh)
-    preview_refresh = forwarded("_datasets", StoreDatasets.preview_refresh)
-    refresh_all = forwarded("_datasets", StoreDatasets.refresh_all)
-    next_tick = forwarded("_datasets", StoreDatasets.next_tick)
-    tick = forwarded("_datasets", StoreDatasets.tick)
-    backfill = forwarded("_datasets", StoreDatasets.backfill)
-    preview_backfill = forwarded("_datasets", StoreDatasets.preview_backfill)
-    backfills = forwarded("_datasets", StoreDatasets.backfills)
-    cancel_backfill = forwarded("_datasets", StoreDatasets.cancel_backfill)
+    refresh = forwarded("_external", ExternalTables.refresh)
+    preview_refresh = forwarded("_external", ExternalTables.preview_refresh)
+    refresh_all = forwarded("_external", ExternalTables.refresh_all)
+    next_tick = forwarded("_scheduler", DatasetScheduler.next_tick)
+    tick = forwarded("_scheduler", DatasetScheduler.tick)
+    backfill = forwarded("_backfills", DatasetBackfills.backfill)
+    preview_backfill = forwarded("_backfills", DatasetBackfills.preview_backfill)
+    backfills = forwarded("_backfills", DatasetBackfills.backfills)
+    cancel_backfill = forwarded("_backfills", DatasetBackfills.cancel_backfill)

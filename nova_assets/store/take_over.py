@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +13,13 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.model.address import parse_address
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
-from nova_assets.model.published_table import HiveTable
+from nova_assets.model.published_table import HiveTable, PublishedTable
 from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.schema import Schema
 from nova_assets.model.table_files import ExistingTableFile, TableFileLayout, TableFormat
 from nova_assets.nova_error import NovaError
 from nova_assets.publish.partition_paths import hive_partition_path, parse_hive_folder_values
+from nova_assets.publish.target import PublishTarget
 from nova_assets.store.insert import DataInserter
 from nova_assets.user_code_errors import summarize_user_error
 
@@ -27,13 +28,55 @@ if TYPE_CHECKING:
 
 
 class FolderImporter:
-    """Imports the folders of Hive tables into channels without data."""
+    """Imports the folders of Hive tables into channels without data.
 
-    def __init__(self, runtime: Runtime, inserter: DataInserter) -> None:
+    Args:
+        outlet_factory: (table, channel) -> the target that writes the table.
+        root: base folder of relative paths.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        inserter: DataInserter,
+        outlet_factory: Callable[[PublishedTable, str], PublishTarget],
+        root: Path,
+    ) -> None:
         self.runtime = runtime
         self.inserter = inserter
+        self.outlet_factory = outlet_factory
+        self.root = root
 
-    def import_folder(self, folder: Path, table: HiveTable, channel: Channel) -> None:
+    def import_existing_folders(self, channel: Channel) -> None:
+        """Insert the data of existing table folders into a channel that has no data."""
+        for table in channel.publish:
+            self.outlet_factory(table, channel.name).check_can_publish(take_over=True)
+        for table in channel.publish:
+            is_local = isinstance(table, HiveTable) and "://" not in table.path
+            folder = self.root / table.path if isinstance(table, HiveTable) and is_local else None
+            if folder is None or not folder.is_dir() or folder.is_symlink():
+                continue
+            assert isinstance(table, HiveTable)
+            if self.runtime.catalog.channel(channel.name).head == 0:
+                self._import_folder(folder, table, channel)
+
+    def import_remote_folder(self, channel: Channel, address: str) -> None:
+        """Insert the rows of a folder into a channel without data. The channel's tables get the form of its files."""
+        from nova_assets.publish.remote_hive import RemoteHivePublishTarget  # loads Arrow, which few commands need
+
+        remote = [t for t in channel.publish if isinstance(t, HiveTable) and "://" in t.path]
+        folder = _check_take_over_source(address, remote, self.runtime.engine.address)
+        for table in channel.publish:
+            self.outlet_factory(table, channel.name).check_can_publish()
+        self._earlier_import(folder, channel)  # refuses a channel with other data before anything is written
+        existing, layout = self._inspect_remote(folder, channel)
+        for table in remote:
+            target = self.outlet_factory(table, channel.name)
+            assert isinstance(target, RemoteHivePublishTarget)
+            target.use_layout(layout)
+        self._import_remote(existing, channel, layout)
+
+    def _import_folder(self, folder: Path, table: HiveTable, channel: Channel) -> None:
         """Insert the rows of a folder on a disk as the first base of a channel. Readers of the table then find the same
         rows in the same partitions.
 
@@ -65,7 +108,7 @@ class FolderImporter:
         existing, layout = _inspect(files, format, channel)
         _check_partitions(existing, channel, self._insert(existing, sizes, channel, layout, None))
 
-    def inspect_remote(self, address: str, channel: Channel) -> tuple[ExistingFolder, TableFileLayout]:
+    def _inspect_remote(self, address: str, channel: Channel) -> tuple[ExistingFolder, TableFileLayout]:
         """Inspect a folder of Parquet files in S3 or HDFS. Changes nothing.
 
         Args:
@@ -98,7 +141,7 @@ class FolderImporter:
                 FolderFiles(address, names, lambda name: store.open(f"{address}/{name}")), "parquet", channel
             )
 
-    def earlier_import(self, address: str, channel: Channel) -> Commit | None:
+    def _earlier_import(self, address: str, channel: Channel) -> Commit | None:
         """Commit by which a channel has already taken over a folder in S3 or HDFS; None for a channel without data.
 
         Raises:
@@ -116,7 +159,7 @@ class FolderImporter:
             )
         return None if earlier is None else earlier.commit
 
-    def import_remote(self, existing: ExistingFolder, channel: Channel, layout: TableFileLayout) -> None:
+    def _import_remote(self, existing: ExistingFolder, channel: Channel, layout: TableFileLayout) -> None:
         """Insert the rows of a folder in S3 or HDFS as the first base of a channel, once. The folder is not changed.
 
         Args:
@@ -130,7 +173,7 @@ class FolderImporter:
             BadRecord: a file is damaged.
         """
         address = existing.address
-        commit = self.earlier_import(address, channel)
+        commit = self._earlier_import(address, channel)
         sizes = self._list_sizes(address)
         if commit is None:
             with _translate_store_errors(address):
@@ -179,7 +222,7 @@ def _import_key(address: str) -> str:
     return f"take-over {hashlib.sha256(address.encode()).hexdigest()[:32]}"
 
 
-def check_take_over_source(address: str, tables: list[HiveTable], warehouse: str) -> str:
+def _check_take_over_source(address: str, tables: list[HiveTable], warehouse: str) -> str:
     """Check from where a channel takes a folder over.
 
     Args:

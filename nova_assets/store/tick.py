@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING
 
 from nova_assets.errors import DefinitionConflict, ExecutionInProgress
 from nova_assets.execution.lease import is_owner_dead
@@ -29,10 +30,12 @@ from nova_assets.plan.due import why_trigger_is_off
 from nova_assets.plan.freshness import FreshnessLimits, freshness_limits
 from nova_assets.plan.redefined_queries import channels_of_other_queries
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
-from nova_assets.sql.datasets.dataset_query import DatasetQuery
-from nova_assets.sql.datasets.maintained_dataset import MaintainedDataset
+from nova_assets.store.external_tables import ExternalTables
 from nova_assets.store.retention import ChannelRetention
-from nova_assets.store.scheduler_snapshot import SchedulerSnapshot, StalenessTracker
+
+if TYPE_CHECKING:  # these load the SQL parser, and a command that only prints its help must stay fast
+    from nova_assets.sql.datasets.dataset_query import DatasetQuery
+    from nova_assets.store.scheduler_snapshot import SchedulerSnapshot, StalenessTracker
 
 log = get_logger("nova_assets.scheduler")
 
@@ -52,22 +55,33 @@ class TaskOutcome:
 
 
 class DatasetScheduler:
-    """Plans and runs ticks.
+    """Store methods that plan and run ticks.
 
     Args:
         runtime: carries out the tasks.
+        external: refreshes the external channels.
         retention: drops partitions.
     """
 
-    def __init__(self, runtime: Runtime, retention: ChannelRetention) -> None:
+    def __init__(self, runtime: Runtime, external: ExternalTables, retention: ChannelRetention) -> None:
         self.runtime = runtime
         self.catalog = runtime.catalog
+        self.external = external
         self.retention = retention
-        self.staleness_tracker = StalenessTracker(runtime)
         self._redefinitions: _Redefinitions | None = None
 
-    def plan_tick(self, policy: Policy | None = None) -> Tick:
-        """Plan the next tick. Changes nothing."""
+    @cached_property
+    def staleness_tracker(self) -> StalenessTracker:
+        from nova_assets.store.scheduler_snapshot import StalenessTracker
+
+        return StalenessTracker(self.runtime)
+
+    def next_tick(self, policy: Policy | None = None) -> Tick:
+        """Dry run of ``tick``: the tasks that ``tick`` would run now, and the tasks that wait for other tasks.
+
+        Args:
+            policy: limits of one tick, such as the number of tasks that run at once.
+        """
         late_by_dataset = {name: q.rebuilds_on_late_data for name, q in self.staleness_tracker.queries.items()}
         policy = policy or Policy()
         policy = replace(policy, late={**late_by_dataset, **policy.late})
@@ -133,31 +147,49 @@ class DatasetScheduler:
         Args:
             load_partitions: returns the partitions of a dataset. It asks the catalog once per tick.
         """
+        from nova_assets.sql.datasets.maintained_dataset import MaintainedDataset
+
         query = self.staleness_tracker.queries[dataset]
         if not isinstance(query, MaintainedDataset) or not query.is_frozen(partition, self.catalog.now()):
             return False
         return any(state.rows for state in load_partitions(dataset) if state.partition == partition)
 
-    def run_tick(
-        self, tick: Tick, on_task_end: Callable[[TaskOutcome], None] = lambda ran: None, run_id: str | None = None
-    ) -> Iterator[TaskOutcome]:
-        """Drop and run the partitions of a planned tick, sequentially in this process. A failed task does not stop the
-        others.
+    def tick(
+        self,
+        found: Tick | None = None,
+        tell: Callable[[TaskOutcome], None] = lambda ran: None,
+        run_id: str | None = None,
+    ) -> list[TaskOutcome]:
+        """Run due tasks of the SQL datasets, as many as the policy of ``next_tick`` allows (eight by default), and drop
+        partitions that no task writes any more.
+
+        A task is due if its partition is missing, marked for a backfill, or older than its inputs. A due task runs as
+        soon as all its inputs exist. A failed task does not stop the other tasks, and a later tick retries the failed
+        task. A tick keeps no state for the next tick.
 
         Args:
-            on_task_end: called with each task when it has ended.
+            found: the result of ``next_tick``, which is then carried out. By default, ``tick`` refreshes the external
+                channels and makes a new plan.
+            tell: function that is called with the outcome of each task when the task has ended.
             run_id: id of the orchestrator's run that executes the tick.
+
+        Returns:
+            The tasks that were run. Empty if no task is due or all due tasks wait.
         """
-        for dataset, partitions in tick.drop.items():
+        if found is None:
+            self.external.refresh_all()
+            found = self.next_tick()
+        for dataset, partitions in found.drop.items():
             self.retention.drop_partitions(dataset, partitions)
             log.info("dropped %d partitions of %s that no task writes any more", len(partitions), dataset)
-        for batch in tick.run:
-            for outcome in self._run_batch(batch, run_id):
-                try:
-                    on_task_end(outcome)
-                except Exception:  # a failing callback must not stop the tick
-                    log.exception("on_task_end failed for %s %s", outcome.dataset, outcome.partition)
-                yield outcome
+        outcomes = []
+        for outcome in (outcome for batch in found.run for outcome in self._run_batch(batch, run_id)):
+            try:
+                tell(outcome)
+            except Exception:  # a failing callback must not stop the tick
+                log.exception("tell failed for %s %s", outcome.dataset, outcome.partition)
+            outcomes.append(outcome)
+        return outcomes
 
     def _run_batch(self, batch: Batch, run_id: str | None) -> Iterator[TaskOutcome]:
         """Run the partitions of a batch. Skips partitions that another process computes or has computed meanwhile."""

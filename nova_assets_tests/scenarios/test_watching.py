@@ -66,7 +66,7 @@ class Shop:
         (folder / "sql").mkdir()
         given = (f"sqlite:///{folder}/c.db", str(folder / "wh"), str(folder / "sql"))
         self.store: Store = open_store(*given, DATASETS, [TICKETS, RATES], lambda: self.now)
-        self.remembers = DatasetScheduler(self.store.runtime, self.store._retention)
+        self.remembers = DatasetScheduler(self.store.runtime, self.store._external, self.store._retention)
 
     def do(self, what: str, *how: Any) -> None:
         if what == "sell":
@@ -74,7 +74,7 @@ class Shop:
         elif what == "rate":
             self.store.insert("rates", [{"price": 3, "region": how[0]}])
         elif what == "tick":
-            list(self.remembers.run_tick(self.remembers.plan_tick(Policy(at_once=how[0], few=2))))
+            self.remembers.tick(self.remembers.next_tick(Policy(at_once=how[0], few=2)))
         elif what == "drop":
             self.store.drop(how[0], {"day": DAYS[how[1]]})
         elif what == "backfill":
@@ -83,9 +83,9 @@ class Shop:
 
     def look(self) -> tuple[Tick, Tick, Any, Any]:
         """What the one that remembers, and one that does not, decide, and find amiss."""
-        fresh = DatasetScheduler(self.store.runtime, self.store._retention)
+        fresh = DatasetScheduler(self.store.runtime, self.store._external, self.store._retention)
         policy = Policy(few=2)
-        one, other = self.remembers.plan_tick(policy), fresh.plan_tick(policy)
+        one, other = self.remembers.next_tick(policy), fresh.next_tick(policy)
         return one, other, self._found(self.remembers), self._found(fresh)
 
     def _found(self, scheduling: DatasetScheduler) -> Any:
@@ -123,9 +123,9 @@ def test_it_judges_only_what_changes_concern(tmp_path: Path) -> None:
     assert not shop.look()[0].run
     watch = shop.remembers.staleness_tracker
     before = watch.checked_task_count
-    assert not shop.remembers.plan_tick().run and watch.checked_task_count == before, "nothing has changed"
+    assert not shop.remembers.next_tick().run and watch.checked_task_count == before, "nothing has changed"
     shop.do("sell", 3, "Paris")
-    [batch] = shop.remembers.plan_tick().run
+    [batch] = shop.remembers.next_tick().run
     assert (batch.dataset, batch.partitions) == ("sales", ("day=2022-03-30/store=Paris",))
     assert watch.checked_task_count == before + 1
     shop.store.close()
