@@ -26,7 +26,6 @@ from nova_assets.execution.commit_outcome import commit_resolving_outcome
 from nova_assets.execution.commit_request import build_commit_request
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.data_checks import check_failed_error, run_all_checks
-from nova_assets.execution.dead_staging import delete_dead_staging
 from nova_assets.execution.few_rows import FewRowsReader
 from nova_assets.execution.lease import heartbeat, this_process
 from nova_assets.execution.pins import plan_run_from_pins
@@ -338,7 +337,7 @@ class Runtime:
 
     def delete_dead_staging(self) -> int:
         """Delete staged files of dead executions. Returns the number of folders."""
-        return delete_dead_staging(self.catalog, self.engine, self.lease, self.sweep_delay)
+        return self.staging.delete_dead_staging(self.lease, self.sweep_delay)
 
     def plan(self, binding: str, partition: str = WHOLE, *, whole: bool = False) -> RunPlan:
         """Plan of an execution that would begin now. Opens nothing and pins nothing.

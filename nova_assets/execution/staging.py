@@ -188,6 +188,27 @@ class Staging:
             self.catalog.abort(execution.id, reason[:4000])
             self.delete_staged(execution, is_rollback=True)
 
+    def delete_dead_staging(self, lease_seconds: float, sweep_delay_seconds: float) -> int:
+        """Delete staged files of executions that have been dead for longer than lease and delay. Returns the number of
+        folders.
+
+        Each folder is deleted a second time later, since Spark may continue to write for a killed process. An undecided
+        copy of a catalog deletes nothing: in the original, the executions may be alive.
+        """
+        blocks = self.catalog.sweepable_blocks(sweep_delay_seconds, lease_seconds + sweep_delay_seconds)
+        if blocks and self.catalog.copied_from() is not None:
+            return 0
+        if blocks:
+            WarehouseCheck(self.catalog, self.engine).check()  # a new one remembers nothing
+        removed_files: dict[str, list[str]] = {}
+        for block in blocks:
+            crash_point("sweep.before")
+            removed_files[block.id] = self.engine.delete_staged_folder(block.folder)
+        if blocks:
+            crash_point("sweep.after")
+            self.catalog.mark_swept(removed_files)
+        return len(blocks)
+
     def complete_blocks_by_port(self, execution: Execution) -> dict[str, StagedBlock]:
         """Port -> its staged block, for completely written blocks."""
         return {b.port: b for b in self.catalog.staged_blocks(execution.id) if b.manifest is not None}

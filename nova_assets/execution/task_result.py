@@ -1,4 +1,4 @@
-"""What a task returned, checked against its outputs."""
+"""What a task returned, checked against its outputs, or raised, as an error that names the failing line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.replacement import Replacement
 from nova_assets.model.task import Task
 from nova_assets.plan.run_plan import Step
+from nova_assets.user_code_errors import summarize_user_error
 
 
 class TaskResultChecker:
@@ -83,3 +84,20 @@ def _expected_return_text(ports: list[str]) -> str:
     if len(ports) == 1:
         return f"a frame for port {ports[0]!r}"
     return f"a dict with a frame for each of {', '.join(map(repr, ports))}"
+
+
+def task_failed_error(run_state: RunState, task_name: str, failure_phrase: str, error: Exception) -> TaskFailed:
+    """Error for an exception of a user's function, with the failing line of the user's code first."""
+    summary = summarize_user_error(error)
+    execution = run_state.execution
+    where = f" --partition {execution.partition}" if execution.partition else ""
+    functions_by_task = {t.name: t.scoped or t.function for t in run_state.binding.tasks}
+    source = getattr(functions_by_task.get(task_name), "source_file", None) or "the task"
+    return TaskFailed(
+        f"task {task_name!r} of binding {run_state.binding.name!r} {failure_phrase} {summary.message}",
+        found=summary.location,
+        next=f"fix {source}; then nova run {run_state.binding.name}{where}",
+        task=task_name,
+        binding=run_state.binding.name,
+        execution_id=run_state.execution.id,
+    )

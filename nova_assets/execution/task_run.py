@@ -23,8 +23,7 @@ from nova_assets.execution.task_context import (
     may_replace_output,
     must_replace_output,
 )
-from nova_assets.execution.task_failure import task_failed_error
-from nova_assets.execution.task_result import TaskResultChecker
+from nova_assets.execution.task_result import TaskResultChecker, task_failed_error
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
 from nova_assets.model.block import Kind, StagedBlock

@@ -196,9 +196,10 @@ class ExternalTables:
     def _external_channel(self, name: str) -> Channel:
         channel = self.runtime.project.channel(name)
         if channel.external is None:
+            external = ", ".join(c.name for c in self._external_channels())
             raise DefinitionError(
                 f"channel {name!r} is not external",
-                expected=", ".join(c.name for c in self._external_channels()) or "(the project has no external channel)",
+                expected=external or "(the project has no external channel)",
             )
         return channel
 

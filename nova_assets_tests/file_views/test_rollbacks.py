@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from nova_assets.cli.main import cli
-from nova_assets.execution.dead_staging import delete_dead_staging
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.file_views.storage import MemoryStorage
@@ -87,7 +86,7 @@ def test_a_rollback_is_requested_until_the_files_are_removed(store: Store) -> No
     assert [(i.action, i.state) for i in store.timeline("t")][-1] == ("rollback", "requested")
     time.sleep(0.01)
     for _ in range(3):
-        delete_dead_staging(store.catalog, store.engine, 0.0, 0.0)
+        store.runtime.staging.delete_dead_staging(0.0, 0.0)
     assert not written.exists()
     [rollback] = complete(store, "rollback")
     assert [(i.action, i.state) for i in store.timeline("t")] == [("commit", "complete"), ("rollback", "complete")]
@@ -111,7 +110,7 @@ def test_what_a_committed_execution_leaves_behind_is_no_rollback(store: Store) -
     store.catalog.drop_staged_blocks(execution.id, ["t"])
     store.catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, ()))
     time.sleep(0.01)
-    assert delete_dead_staging(store.catalog, store.engine, 0.0, 0.0) == 1
+    assert store.runtime.staging.delete_dead_staging(0.0, 0.0) == 1
     assert not any((Path(store.engine.address) / p).exists() for p in paths)
     assert store.timeline("t") == []
 
