@@ -1,0 +1,231 @@
+"""The form of the service's answers: clients of other versions and in other languages read it.
+
+``http_forms.json`` is the form as it was when this test was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.model.block import Block
+from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
+from nova_assets.model.commit import Commit
+from nova_assets.model.definition_description import (
+    BindingInfo,
+    DefinitionDescription,
+    TriggerInfo,
+    WorkflowetteInfo,
+)
+from nova_assets.model.execution import Execution, Pin
+from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.firing import Firing
+from nova_assets.model.registered_definition import DefinitionKey, DefinitionStatus, DefinitionVersion
+from nova_assets.model.retention import CollectedGarbage
+from nova_assets.model.seal import Sealing
+from nova_assets.model.timeline import Instant, RolledBackBlock, TimelinePosition
+from nova_assets.plan.compaction import PlannedCompaction
+from nova_assets.plan.removal import Orphan
+from nova_assets.service.shapes.blocks import BlockShape, CommitShape
+from nova_assets.service.shapes.channels import ChannelShape, PartitionShape
+from nova_assets.service.shapes.definitions import (
+    BindingShape,
+    DefinitionKeyShape,
+    DefinitionShape,
+    DefinitionStateShape,
+    OrphanShape,
+    TriggerShape,
+    WorkflowetteShape,
+)
+from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape
+from nova_assets.service.shapes.maintenance import CollectedShape, CompactShape
+from nova_assets.service.shapes.timeline import InstantShape
+from nova_assets_tests.model.test_stored_forms import MANIFEST, MERGES, SCHEMA
+
+FORMS = Path(__file__).with_name("http_forms.json")
+
+AT = datetime(2024, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+LATER = datetime(2024, 1, 2, 4, tzinfo=UTC)
+BLOCK = Block(
+    "b1",
+    "orders",
+    "day=2024-01-01",
+    "delta",
+    4,
+    5,
+    replace(MANIFEST, merge=None),
+    nova.Append(),
+    "insert",
+    "c1",
+    MERGES["upsert"],
+)
+BASE = Block("b2", "orders", "", "base", 5, 5, replace(MANIFEST, merge=None, layout=None), nova.Append())
+BARE = replace(BASE, manifest=replace(BASE.manifest, external_folder=ExternalFolder("s3://lake/x", "7")))
+COMMIT = Commit("c1", "e1", "sums", AT, {"orders": 5}, (BLOCK, BARE), {"orders": 5, "other": 2}, details={"n": [1.5]})
+CHANNEL = nova.Channel("orders", schema="id int, day date", partitions=[nova.daily("day", start="2024-01-01")])
+STATE = ChannelState(
+    CHANNEL,
+    5,
+    SCHEMA,
+    9,
+    99,
+    2,
+    AT,
+    True,
+    4,
+    "7d",
+    {"day": "90d"},
+    LATER,
+    seal=Sealing("day", "1h"),
+    position=TimelinePosition(3, "a" * 64),
+)
+EMPTY_STATE = ChannelState(nova.Channel("later"), 0, None)
+EXECUTION = Execution(
+    "e1",
+    "sums",
+    "day=2024-01-01",
+    "failed",
+    3,
+    {"zebra": Pin("zebra", 7), "orders": Pin("orders", 5, 2, "day=2024-01-01", True)},
+    "",
+    AT,
+    LATER,
+    LATER,
+    "it failed",
+    "c1",
+    "r1",
+    "f1",
+    "commit",
+    4,
+)
+PAUSED = DefinitionStatus(DefinitionKey("binding", "sums"), AT, "ann@host", None, None)
+ACTIVE = DefinitionStatus(DefinitionKey("channel", "orders"), None, None, None, None)
+VERSION = DefinitionVersion(PAUSED.key, 2, {"name": "sums"}, AT, "ann@host", ("tasks",))
+FIRING = Firing("f1", "sums", 2, {"orders": 5}, 1, "requested", AT, "day=2024-01-01", "5 rows")
+
+
+class Answer(NamedTuple):
+    """An object, what writes it, and what a client reads from that; None if no client reads it."""
+
+    value: Any
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any] | None = None
+
+
+def answered_blocks(form: Any) -> Any:
+    return BlockShape.model_validate(form).to_block()
+
+
+ANSWERS: Mapping[str, Answer] = {
+    "delta": Answer(BLOCK, BlockShape.from_block, answered_blocks),
+    "base": Answer(BARE, BlockShape.from_block, answered_blocks),
+    "block without content": Answer(BLOCK, lambda b: BlockShape.from_block(b).without_content()),
+    "commit": Answer(COMMIT, CommitShape.from_commit, lambda f: CommitShape.model_validate(f).to_commit()),
+    "repeated commit": Answer(
+        replace(COMMIT, repeated=True, binding=None, blocks=()),
+        CommitShape.from_commit,
+        lambda f: CommitShape.model_validate(f).to_commit(),
+    ),
+    "channel": Answer(
+        STATE, ChannelShape.from_channel_state, lambda f: ChannelShape.model_validate(f).to_channel_state()
+    ),
+    "empty channel": Answer(
+        EMPTY_STATE, ChannelShape.from_channel_state, lambda f: ChannelShape.model_validate(f).to_channel_state()
+    ),
+    "partition": Answer(
+        PartitionState("day=2024-01-01", 5, 9, 99, 2, 4),
+        PartitionShape.from_partition_state,
+        lambda f: PartitionShape.model_validate(f).to_partition_state(),
+    ),
+    "cursor": Answer(
+        Cursor("sums", "orders", 2, 9, "day=2024-01-01", "", AT, 3),
+        CursorShape.from_cursor,
+        lambda f: CursorShape.model_validate(f).to_cursor(),
+    ),
+    "execution": Answer(
+        EXECUTION, ExecutionShape.from_execution, lambda f: ExecutionShape.model_validate(f).to_execution()
+    ),
+    "insert": Answer(
+        Execution("e2", None, "", "running", 1, {}, "", AT, LATER),
+        ExecutionShape.from_execution,
+        lambda f: ExecutionShape.model_validate(f).to_execution(),
+    ),
+    "firing": Answer(FIRING, FiringShape.from_firing, lambda f: FiringShape.model_validate(f).to_firing()),
+    "compaction": Answer(
+        PlannedCompaction("day=2024-01-01", 5, "3 deltas", 2, True),
+        CompactShape.from_planned_compaction,
+        lambda f: CompactShape.model_validate(f).to_planned_compaction(),
+    ),
+    "collected garbage": Answer(
+        CollectedGarbage("orders", (BARE,), "c2"),
+        CollectedShape.from_collection,
+        lambda f: CollectedShape.model_validate(f).to_collection(),
+    ),
+    "instant": Answer(
+        Instant(
+            "rollback",
+            "complete",
+            None,
+            AT,
+            "c3",
+            "sums",
+            (BARE,),
+            {"cost": {"seconds": 0.5}},
+            (RolledBackBlock("b3", "day=2024-01-01", "blocks/b3", ("a", "b")),),
+        ),
+        InstantShape.from_instant,
+        lambda f: InstantShape.model_validate(f).to_instant(),
+    ),
+    "binding": Answer(
+        BindingInfo("sums", "adding", ("orders",), "on_data(orders)", PAUSED, "it is paused", True, 2, {"orders": 5}),
+        BindingShape.from_info,
+    ),
+    "workflowette": Answer(
+        WorkflowetteInfo("adding", ("add",), ("orders", "sums"), ("sums",), ("orders",), ACTIVE, True),
+        WorkflowetteShape.from_info,
+    ),
+    "trigger": Answer(
+        TriggerInfo("sums", "on_data(orders)", ("orders",), PAUSED, "it is paused", True, FIRING),
+        TriggerShape.from_info,
+    ),
+    "trigger that never fired": Answer(
+        TriggerInfo("sums", "on_data(orders)", ("orders",), ACTIVE, "", False), TriggerShape.from_info
+    ),
+    "description": Answer(
+        DefinitionDescription(
+            PAUSED.key,
+            PAUSED,
+            ("orders",),
+            {"reads": ("orders",)},
+            (VERSION,),
+            (EXECUTION, replace(EXECUTION, id="e3")),
+        ),
+        DefinitionShape.from_description,
+    ),
+    "status": Answer(PAUSED, DefinitionStateShape.from_status),
+    "key": Answer(PAUSED.key, DefinitionKeyShape.from_key),
+    "orphan": Answer(Orphan("blocks", "orders", "2 blocks"), lambda o: OrphanShape.from_orphan(o, True)),
+    "hidden orphan": Answer(Orphan("blocks", "orders", "2 blocks"), lambda o: OrphanShape.from_orphan(o, False)),
+}
+
+
+def http_form(answer: Answer) -> Any:
+    """The body of an answer, as JSON has it."""
+    return json.loads(answer.write(answer.value).model_dump_json())
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_http_form_stays(name: str) -> None:
+    form = json.loads(FORMS.read_text())[name]
+    answer = ANSWERS[name]
+    assert http_form(answer) == form
+    if answer.read is not None:
+        assert answer.read(form) == answer.value
