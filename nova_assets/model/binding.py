@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nova_assets.errors import PartitionError
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.block_options import NO_OPTIONS
 from nova_assets.model.channel import Channel
 from nova_assets.model.data_check import Check
-from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import WHOLE, Dimension, parse_partition

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.declared_schema import schema_from_declaration
-from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.external_table import External
 from nova_assets.model.file_source import Files
 from nova_assets.model.merge import Append, Custom, MergeModel, Multiset, merge_model_from_json

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.channel import Channel
 from nova_assets.model.data_check import Check, CheckResult
-from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes, all, new
 from nova_assets.model.names import check_name
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes
 from nova_assets.model.function_parameters import input_parameter_problems, wants_context
 from nova_assets.model.names import check_name, find_duplicates

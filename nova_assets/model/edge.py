@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.block import Kind
 from nova_assets.model.block_options import NO_OPTIONS, BlockFormat, BlockOptions, options_from_arguments
 from nova_assets.model.channel import Channel
-from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.names import check_name
 from nova_assets.short_repr import short_repr

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.database_table import (
     DatabaseTable,
     SplitKind,
@@ -20,7 +21,6 @@ from nova_assets.model.database_table import (
     normalize_database_url,
     with_user,
 )
-from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.metastore_table import (
     METASTORE_SCHEME,
     MetastoreTable,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.file_format import Format
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.short_repr import short_repr

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.function_reference import FunctionRef, is_associative
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.value_comparison import can_be_key

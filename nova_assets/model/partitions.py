@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from nova_assets.errors import DefinitionError, PartitionError
-from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.local_hours import start_of_next_clock_hour
 from nova_assets.model.partition_values import value_text
 from nova_assets.model.period import check_keep_period

@@ -8,11 +8,11 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_checks import channel_check_problems, name_channels, with_channel_checks
 from nova_assets.model.data_check import Check
-from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.names import find_duplicates
 from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.trigger import After, OnData, OnSealed, Trigger

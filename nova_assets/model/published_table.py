@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.metastore_table import (
     EXPECTED_METASTORE,
     EXPECTED_METASTORE_TABLE,

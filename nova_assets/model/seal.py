@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 
 LateDataPolicy = Literal["reopen", "quarantine"]

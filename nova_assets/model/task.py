@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from nova_assets.masking import get_logger
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.channel import Channel
-from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes, Produces, lineage_problems
 from nova_assets.model.function_parameters import input_parameter_problems, wants_context
 from nova_assets.model.names import check_name, find_duplicates

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.channel import Channel
-from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.short_repr import short_repr
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
+from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.channel import Channel
 from nova_assets.model.data_check import Check
-from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name, find_duplicates
 from nova_assets.model.task import Task

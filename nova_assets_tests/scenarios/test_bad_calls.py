@@ -143,7 +143,7 @@ def test_what_is_said_of_a_wrong_argument(store: nova.Store) -> None:
     assert str(refused.value.found) == "'1' (str)" and str(refused.value.expected) == "a whole number or None"
     with pytest.raises(nova.NovaError, match="columns=") as refused:
         store.read("bag", columns="id")
-    assert str(refused.value.expected) == "a sequence of text or None"
+    assert str(refused.value.expected) == "a list of text or None"
     with pytest.raises(nova.DefinitionError, match="channel 'bag' has no key columns, so keys= cannot select rows"):
         store.read("bag", keys=[{"id": 1}])
     with pytest.raises(nova.DefinitionError, match=r"order_by column 's' is struct<a:int>"):
