@@ -12,7 +12,7 @@ from nova_assets.catalog.tables import blocks, files
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.external_files import ExternalFolder
 from nova_assets.model.key_layout import KeyLayout, key_placement_from_json
-from nova_assets.model.merge import MergeModel, merge_model_from_json
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def load_blocks_with_files(c: Connection, rows: Sequence[RowMapping]) -> list[Bl
         query = select(files).where(files.c.block_id.in_(batch)).order_by(files.c.block_id, files.c.ordinal)
         for f in c.execute(query).mappings():
             by_block.setdefault(f["block_id"], []).append(_data_file_from_row(f))
-    schema, merge = _LastValueCache(Schema.from_json), _LastValueCache(merge_model_from_json)
+    schema, merge = _LastValueCache(Schema.from_json), _LastValueCache(MergeModel.from_json)
     return [_block_from_row(r, by_block.get(r["id"], ()), schema(r["schema"]), merge(r["merge"])) for r in rows]
 
 
@@ -83,5 +83,5 @@ def _block_from_row(row: RowMapping, data_files: Iterable[DataFile], schema: Sch
         merge,
         row["origin"],
         row["commit_id"],
-        None if row["channel_merge"] is None else merge_model_from_json(row["channel_merge"]),
+        None if row["channel_merge"] is None else MergeModel.from_json(row["channel_merge"]),
     )

@@ -26,7 +26,7 @@ from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import PartitionState, UnreadData
-from nova_assets.model.merge import MergeModel, merge_model_from_json
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE, is_in_scope
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
@@ -258,4 +258,4 @@ def newest_merge_model(c: Connection, channel: str, head: int) -> MergeModel | N
         blocks.c.channel == channel, blocks.c.hi <= head, is_update
     )
     row = c.execute(query.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.id).limit(1)).first()
-    return None if row is None else merge_model_from_json(row.channel_merge or row.merge)
+    return None if row is None else MergeModel.from_json(row.channel_merge or row.merge)

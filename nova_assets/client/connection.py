@@ -42,12 +42,6 @@ from nova_assets.model.timeline import Instant
 from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.renamed import DeploymentHandle
 from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
-from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
-from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
-from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape
-from nova_assets.service.shapes.maintenance import CollectedShape, CompactedShape
-from nova_assets.service.shapes.shape import schema_from_columns
-from nova_assets.service.shapes.timeline import InstantShape
 from nova_assets.store.insert import InsertCheck
 
 
@@ -132,7 +126,7 @@ class Connection(DeploymentHandle):
             raise type(error)(
                 error.what, found=error.found, next=remedy, **error.fields, idempotency_key=retry_key
             ) from error
-        return CommitShape.model_validate(response).to_commit()
+        return Commit.from_json(response)
 
     def check_insert(
         self,
@@ -146,14 +140,9 @@ class Connection(DeploymentHandle):
     ) -> InsertCheck:
         """Dry run of ``insert``: validate the data without changing anything."""
         parameters = {**_insert_parameters(kind, partition, merge, format), "dry_run": "true"}
-        checked = CheckedShape.model_validate(self._post_block(channel, data, parameters, None))
-        return InsertCheck(
-            checked.channel,
-            checked.kind,
-            checked.head,
-            schema_from_columns(checked.columns) or Schema(()),
-            checked.head + 1,
-        )
+        checked = self._post_block(channel, data, parameters, None)
+        schema, head = Schema.from_json(checked["columns"]), checked["head"]
+        return InsertCheck(checked["channel"], checked["kind"], head, schema, head + 1)
 
     def read(
         self,
@@ -201,8 +190,8 @@ class Connection(DeploymentHandle):
         partitions: Sequence[str] | None = None,
     ) -> Commit | None:
         """Add a base at the newest number of each partition that has deltas (R14)."""
-        commit = self._request_compaction(channel, force, chained, partitions, False).commit
-        return None if commit is None else commit.to_commit()
+        commit = self._request_compaction(channel, force, chained, partitions, False)["commit"]
+        return None if commit is None else Commit.from_json(commit)
 
     def compactable(
         self,
@@ -213,71 +202,66 @@ class Connection(DeploymentHandle):
         partitions: Sequence[str] | None = None,
     ) -> tuple[PlannedCompaction, ...]:
         """Dry run of ``compact``: the blocks that ``compact`` would add, with the reasons."""
-        return tuple(
-            c.to_planned_compaction()
-            for c in self._request_compaction(channel, force, chained, partitions, True).wanted
-        )
+        planned = self._request_compaction(channel, force, chained, partitions, True)["wanted"]
+        return tuple(map(PlannedCompaction.from_json, planned))
 
     def _request_compaction(
         self, channel: Channel | str, force: bool, chained: bool, partitions: Sequence[str] | None, dry_run: bool
-    ) -> CompactedShape:
+    ) -> dict[str, Any]:
         request: dict[str, Any] = {"force": force, "chained": chained, "dry_run": dry_run}
         request |= {} if partitions is None else {"partitions": list(partitions)}
-        return CompactedShape.model_validate(self._transport.post(f"{_channel_path(channel)}/compact", request))
+        response: dict[str, Any] = self._transport.post(f"{_channel_path(channel)}/compact", request)
+        return response
 
     def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> CollectedGarbage:
         """Collect the blocks of a channel that no retained answer needs (R15)."""
         request = {} if retain is None else {"retain": retain}
-        return CollectedShape.model_validate(
-            self._transport.post(f"{_channel_path(channel)}/collect", request)
-        ).to_collection()
+        return CollectedGarbage.from_json(self._transport.post(f"{_channel_path(channel)}/collect", request))
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
         """Drop a partition, or every partition with given values of some dimensions (R19)."""
         response = self._transport.post(f"{_channel_path(channel)}/drop", {"partition": _partition_as_text(partition)})
-        return None if response is None else CommitShape.model_validate(response).to_commit()
+        return None if response is None else Commit.from_json(response)
 
     def restore(self, channel: Channel | str, at: int) -> Commit:
         """Restore the content that a channel had at a sequence number (R19)."""
-        return CommitShape.model_validate(
-            self._transport.post(f"{_channel_path(channel)}/restore", {"at": at})
-        ).to_commit()
+        return Commit.from_json(self._transport.post(f"{_channel_path(channel)}/restore", {"at": at}))
 
     # inspection
 
     def channels(self) -> list[ChannelState]:
         """Every channel that the token may read, with its head, rows and bytes."""
-        return [ChannelShape.model_validate(s).to_channel_state() for s in self._transport.get("/v1/channels")]
+        return [ChannelState.from_json(s) for s in self._transport.get("/v1/channels")]
 
     def channel(self, name: str) -> ChannelState:
         """State of one channel."""
-        return ChannelShape.model_validate(self._transport.get(_channel_path(name))).to_channel_state()
+        return ChannelState.from_json(self._transport.get(_channel_path(name)))
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
     ) -> list[PartitionState]:
         """Partitions of a channel, sorted by name. Dropped partitions are included (``is_dropped``)."""
         response = self._transport.get(f"{_channel_path(channel)}/partitions", partition=_partition_as_text(partition))
-        return [PartitionShape.model_validate(p).to_partition_state() for p in response]
+        return [PartitionState.from_json(p) for p in response]
 
     def timeline(self, channel: Channel | str, limit: int = 10_000) -> list[Instant]:
         """Instants of a channel, oldest first. Returns the latest ``limit`` instants, at most 10,000."""
         response = self._transport.get(f"{_channel_path(channel)}/timeline", limit=limit)
-        return [InstantShape.model_validate(i).to_instant() for i in response]
+        return [Instant.from_json(i) for i in response]
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """Cursors: how far each binding has read each channel and partition."""
-        return [CursorShape.model_validate(c).to_cursor() for c in self._transport.get("/v1/cursors", binding=binding)]
+        return [Cursor.from_json(c) for c in self._transport.get("/v1/cursors", binding=binding)]
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""
         response = self._transport.get("/v1/executions", binding=binding, limit=limit)
-        return [ExecutionShape.model_validate(e).to_execution() for e in response]
+        return [Execution.from_json(e) for e in response]
 
     def firings(self, binding: str | None = None, limit: int = 100) -> list[Firing]:
         """Firings of triggers, latest first."""
         response = self._transport.get("/v1/firings", binding=binding, limit=limit)
-        return [FiringShape.model_validate(f).to_firing() for f in response]
+        return [Firing.from_json(f) for f in response]
 
     def _post_block(
         self, channel: Channel | str, data: Any, parameters: Mapping[str, Any], idempotency_key: str | None
@@ -292,7 +276,8 @@ class Connection(DeploymentHandle):
         Raises:
             NotAllowed: the token may write but not read, so the service does not reveal the columns.
         """
-        return schema_from_columns(SchemaShape.model_validate(self._transport.get(f"{channel_path}/schema")).columns)
+        columns = self._transport.get(f"{channel_path}/schema")["columns"]
+        return None if columns is None else Schema.from_json(columns)
 
 
 def _insert_parameters(

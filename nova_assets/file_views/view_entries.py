@@ -20,7 +20,7 @@ import orjson
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.external_files import ExternalFolder
 from nova_assets.model.key_layout import KeyLayout
-from nova_assets.model.merge import MergeModel, merge_model_from_json
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import single_partition_in_scope
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import TimelinePosition, TimelineStep
@@ -254,7 +254,7 @@ def _decode_schema(digest: str, encoded: bytes) -> Schema:
 
 @lru_cache(maxsize=4096)
 def _decode_merge_model(digest: str, encoded: bytes) -> MergeModel:
-    return merge_model_from_json(orjson.loads(encoded))
+    return MergeModel.from_json(orjson.loads(encoded))
 
 
 @lru_cache(maxsize=4096)

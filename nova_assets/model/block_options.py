@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.merge import Append, Custom, MergeModel, Multiset, Upsert, merge_model_from_json
+from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
+from nova_assets.model.merge import Append, Custom, MergeModel, Multiset, Upsert
 from nova_assets.model.schema import DataType
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ MergeName = Literal["append", "multiset", "upsert"]
 
 
 @dataclass(frozen=True, slots=True)
-class BlockOptions:
+class BlockOptions(JsonForm):
     """How one block is merged and stored, if that differs from the other blocks of its channel.
 
     Args:
@@ -35,14 +36,9 @@ class BlockOptions:
             engine writes the files.
     """
 
-    merge: MergeModel | None = None
-    format: BlockFormat | None = None
-    kept_files: tuple[tuple[str, int], ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Only the options that are given."""
-        found: dict[str, Any] = {} if self.merge is None else {"merge": self.merge.as_json()}
-        return found if self.format is None else {**found, "format": self.format}
+    merge: MergeModel | None = field(default=None, metadata=json_key(omit_default=True))
+    format: BlockFormat | None = field(default=None, metadata=json_key(omit_default=True))
+    kept_files: tuple[tuple[str, int], ...] = field(default=(), metadata=NOT_IN_JSON)
 
     def problems(self, channel: Channel, kind: str) -> list[str]:
         """Problems of these options for a block of a channel."""
@@ -116,12 +112,6 @@ def name_of_merge_model(merge: MergeModel) -> MergeName | None:
     names: dict[type[MergeModel], MergeName] = {Append: "append", Multiset: "multiset", Upsert: "upsert"}
     name = names.get(type(merge))
     return name if name != "upsert" or merge.as_json() == Upsert(merge.key).as_json() else None
-
-
-def options_from_json(data: Any) -> BlockOptions:
-    """Options from ``as_json``."""
-    merge = data.get("merge")
-    return BlockOptions(None if merge is None else merge_model_from_json(merge), data.get("format"))
 
 
 def block_merge_problems(channel: Channel, kind: str, merge: MergeModel) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.argument_checks import check_argument_types
@@ -13,7 +13,8 @@ from nova_assets.model.compaction import Compaction
 from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.external_table import External
 from nova_assets.model.file_source import Files
-from nova_assets.model.merge import Append, Custom, MergeModel, Multiset, merge_model_from_json
+from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
+from nova_assets.model.merge import Append, Custom, MergeModel, Multiset
 from nova_assets.model.names import check_name, find_duplicates
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds, period_seconds_or_zero
@@ -43,7 +44,7 @@ def _declared_schema(channel: str, declaration: Any) -> Schema | None:
 
 
 @dataclass(frozen=True, init=False)
-class Channel:
+class Channel(JsonForm):
     """A named container of data, append-only or keyed. In Dagster, each channel is an asset.
 
     Args:
@@ -88,19 +89,21 @@ class Channel:
     schema: Schema | None
     partitions: tuple[Dimension, ...]
     on_schema_change: OnSchemaChange
-    cluster_by: tuple[str, ...] = field(compare=False)
-    description: str | None = field(compare=False)
-    owners: tuple[str, ...] = field(compare=False)
-    group: str | None = field(compare=False)
-    tags: Mapping[str, str] = field(compare=False, hash=False)
-    fresh_within: str | None = field(compare=False)
-    retain: str | None = field(compare=False)
-    compaction: Compaction | None = field(compare=False)
-    source: Files | None = field(compare=False)
-    external: External | None
-    seal: Sealing | None = field(compare=False)
-    publish: tuple[PublishedTable, ...] = field(compare=False)
-    renamed: Mapping[str, str] = field(compare=False, hash=False)
+    cluster_by: tuple[str, ...] = field(default=(), compare=False, metadata=json_key(omit_default=True))
+    description: str | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+    owners: tuple[str, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
+    group: str | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+    tags: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False, metadata=NOT_IN_JSON)
+    fresh_within: str | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+    retain: str | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+    compaction: Compaction | None = field(default=Compaction(), compare=False, metadata=NOT_IN_JSON)
+    source: Files | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+    external: External | None = field(default=None, metadata=json_key(omit_default=True))
+    seal: Sealing | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+    publish: tuple[PublishedTable, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
+    renamed: Mapping[str, str] = field(
+        default_factory=dict, compare=False, hash=False, metadata=json_key(omit_default=True)
+    )
 
     @check_argument_types("nova.Channel")
     def __init__(
@@ -337,41 +340,24 @@ class Channel:
                 next=f"to read what the other system has written: nova refresh {self.name}",
             )
 
-    def as_json(self) -> dict[str, Any]:
-        """Definition as the catalog stores it: settings that affect data, without those that only Dagster shows."""
-        return {
-            "name": self.name,
-            "merge": self.merge.as_json(),
-            "schema": None if self.schema is None else self.schema.as_json(),
-            "partitions": [d.as_json() for d in self.partitions],
-            "on_schema_change": self.on_schema_change,
-            **({"renamed": dict(self.renamed)} if self.renamed else {}),
-            **({"cluster_by": list(self.cluster_by)} if self.cluster_by else {}),
-            **({} if self.external is None else {"external": self.external.as_json()}),
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any], upkeep: Mapping[str, Any] | None = None) -> Channel:
-        """Channel from its stored definition.
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], upkeep: Mapping[str, Any] | None = None) -> Self:
+        """Channel from its stored definition: settings that affect data, without those that only Dagster shows.
 
         Args:
-            data: the definition, as ``as_json`` gives it.
             upkeep: the mutable settings, which are stored separately.
         """
+        channel = super().from_json(data)
         settings = upkeep or {}
         keep: Mapping[str, str] = settings.get("keep") or {}
-        return Channel(
-            data["name"],
-            merge_model_from_json(data["merge"]),
-            None if data["schema"] is None else Schema.from_json(data["schema"]),
-            [replace(d, keep=keep.get(d.column)) for d in map(Dimension.from_json, data["partitions"])],
-            data["on_schema_change"],
-            retain=settings.get("retain"),
-            seal=Sealing.from_json(settings["seal"]) if settings.get("seal") else None,
-            renamed=data.get("renamed"),
-            cluster_by=data.get("cluster_by", ()),
-            external=External.from_json(data["external"]) if data.get("external") else None,
-        )
+        values = {
+            "retain": settings.get("retain"),
+            "seal": Sealing.from_json(settings["seal"]) if settings.get("seal") else None,
+            "partitions": tuple(replace(d, keep=keep.get(d.column)) for d in channel.partitions),
+        }
+        for name, value in values.items():
+            object.__setattr__(channel, name, value)
+        return channel
 
 
 def _derived_column_problems(dimension: Dimension, schema: Schema) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from nova_assets.model.channel import Channel
+from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
@@ -15,7 +17,7 @@ from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelState:
+class ChannelState(JsonForm):
     """Current state of a registered channel: its definition, head and schema.
 
     Args:
@@ -32,22 +34,26 @@ class ChannelState:
 
     __repr__ = short_repr
 
-    channel: Channel
+    channel: Channel = field(metadata=json_key("definition"))
     head: int
-    schema: Schema | None
+    schema: Schema | None = field(metadata=json_key("columns"))
     rows: int = 0
     bytes: int = 0
     blocks: int = 0
     updated_at: datetime | None = None
-    may_get_base: bool = False
-    last_data_seq: int = 0
+    may_get_base: bool = field(default=False, metadata=json_key("bases"))
+    last_data_seq: int = field(default=0, metadata=json_key("news"))
     retain: str | None = None
-    keep_by_column: Mapping[str, str] = field(default_factory=dict)
+    keep_by_column: Mapping[str, str] = field(default_factory=dict, metadata=json_key("keep"))
     registered_at: datetime | None = None
-    last_listing_started_at: datetime | None = None
+    last_listing_started_at: datetime | None = field(default=None, metadata=NOT_IN_JSON)
     seal: Sealing | None = None
     position: TimelinePosition = field(default_factory=TimelinePosition)
-    used_until: int = 0
+    used_until: int = field(default=0, metadata=NOT_IN_JSON)
+
+    def as_json(self) -> dict[str, Any]:
+        """State with the name of the channel, as the service sends it."""
+        return {"name": self.channel.name, **super(ChannelState, self).as_json()}
 
     @property
     def next_number(self) -> int:
@@ -66,7 +72,7 @@ class ChannelState:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(JsonForm):
     """Current state of one partition: the sequence number of its last change, and the size of its blocks.
 
     Args:
@@ -80,7 +86,7 @@ class PartitionState:
     rows: int
     bytes: int
     blocks: int
-    last_data_seq: int = 0
+    last_data_seq: int = field(default=0, metadata=json_key("news"))
 
     @property
     def is_dropped(self) -> bool:
@@ -89,7 +95,7 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(JsonForm):
     """Position up to which a binding has read a channel: the pinned head of its last successful execution.
 
     Args:
@@ -105,7 +111,14 @@ class Cursor:
     partition: str = WHOLE
     channel_partition: str = WHOLE
     moved_at: datetime | None = None
-    skipped: int = 0
+    skipped: int = field(default=0, metadata=NOT_IN_JSON)
+
+    _json_properties = ("lag",)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cursor:
+        cursor = super(Cursor, cls).from_json(data)
+        return replace(cursor, skipped=cursor.lag - data["lag"])
 
     @property
     def lag(self) -> int:

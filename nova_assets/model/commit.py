@@ -17,6 +17,7 @@ from nova_assets.errors import IdempotencyConflict
 from nova_assets.model.arrival import ArrivalOutcome
 from nova_assets.model.block import Block, Kind, Manifest, Origin
 from nova_assets.model.database_source import SetSourceVersion
+from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.provenance import ChannelRead
@@ -171,7 +172,7 @@ class CommitRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(JsonForm):
     """A published commit.
 
     Args:
@@ -186,13 +187,13 @@ class Commit:
     __repr__ = short_repr
 
     id: str
-    execution_id: str
+    execution_id: str = field(metadata=json_key("execution"))
     binding: str | None
     at: datetime
     numbers: Mapping[str, int]
     blocks: tuple[Block, ...]
     heads: Mapping[str, int] = field(default_factory=dict, hash=False)
-    consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
+    consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False, metadata=NOT_IN_JSON)
     repeated: bool = False
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

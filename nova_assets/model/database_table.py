@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from nova_assets.masking import remember_secrets
+from nova_assets.model.json_form import JsonForm
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds_or_zero
 from nova_assets.setting_secrets import remember_named_secrets
 
@@ -43,7 +44,7 @@ class DatabaseAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseTable:
+class DatabaseTable(JsonForm):
     """Table or query of a PostgreSQL database.
 
     Args:
@@ -149,9 +150,9 @@ class DatabaseTable:
         """Values that differ from their defaults."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> DatabaseTable:
-        return DatabaseTable(**data)
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(**data)
 
 
 def is_database_url(location: str) -> bool:

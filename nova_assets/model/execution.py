@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Literal
 
 from nova_assets.masking import mask_nested
 from nova_assets.model.commit import Commit
+from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.short_repr import short_repr
@@ -20,7 +22,7 @@ superseded (R4).
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(JsonForm):
     """Versions of one channel that an execution reads, fixed at begin (R4).
 
     Args:
@@ -83,7 +85,7 @@ class BeginRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReport:
+class TaskReport(JsonForm):
     """Metrics of one task of an execution.
 
     Args:
@@ -102,25 +104,13 @@ class TaskReport:
     __repr__ = short_repr
 
     task: str
-    seconds: float
+    seconds: float = field(metadata=json_key(digits=3))
     read: Mapping[str, int | None]
     wrote: Mapping[str, int | None]
     skipped: bool = False
-    estimate_by_input: Mapping[str, CostEstimate] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    cpu_seconds: float | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "task": self.task,
-            "seconds": round(self.seconds, 3),
-            "cpu_seconds": None if self.cpu_seconds is None else round(self.cpu_seconds, 3),
-            "read": dict(self.read),
-            "wrote": dict(self.wrote),
-            "skipped": self.skipped,
-            "ways": {name: e.as_json() for name, e in self.estimate_by_input.items()},
-            **({"facts": dict(self.facts)} if self.facts else {}),
-        }
+    estimate_by_input: Mapping[str, CostEstimate] = field(default_factory=dict, metadata=json_key("ways"))
+    facts: Mapping[str, Any] = field(default_factory=dict, metadata=json_key(omit_default=True))
+    cpu_seconds: float | None = field(default=None, metadata=json_key(digits=3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +131,7 @@ class TaskProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(JsonForm):
     """Result of one data check of an execution. Secrets are masked in its texts.
 
     Args:
@@ -159,7 +149,7 @@ class CheckReport:
     channel: str
     passed: bool
     blocking: bool
-    seconds: float
+    seconds: float = field(metadata=json_key(digits=3))
     found: str | None = None
     metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     skipped: bool = False
@@ -173,12 +163,9 @@ class CheckReport:
         """Whether this result prevents the commit."""
         return self.blocking and not self.passed
 
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "metadata": dict(self.metadata), "seconds": round(self.seconds, 3)}
-
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(JsonForm):
     """An execution as recorded in the catalog.
 
     Args:
@@ -207,14 +194,25 @@ class Execution:
     lease_until: datetime
     finished_at: datetime | None = None
     error: str | None = None
-    commit_id: str | None = None
+    commit_id: str | None = field(default=None, metadata=json_key("commit"))
     run_id: str | None = None
-    firing_id: str | None = None
+    firing_id: str | None = field(default=None, metadata=json_key("firing"))
     purpose: str = "commit"
     version: int | None = None
-    commit: Commit | None = None
-    tasks: tuple[TaskReport, ...] = ()
-    checks: tuple[CheckReport, ...] = ()
+    commit: Commit | None = field(default=None, metadata=NOT_IN_JSON)
+    tasks: tuple[TaskReport, ...] = field(default=(), metadata=NOT_IN_JSON)
+    checks: tuple[CheckReport, ...] = field(default=(), metadata=NOT_IN_JSON)
+
+    def as_json(self) -> dict[str, Any]:
+        """Execution as the service sends it: without its owner, and with a list of pins, by channel."""
+        form: dict[str, Any] = super(Execution, self).as_json()
+        del form["owner"]
+        return {**form, "pins": sorted(form["pins"].values(), key=itemgetter("channel"))}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Execution:
+        pins = {p["channel"]: p for p in data["pins"]}
+        return super(Execution, cls).from_json({**data, "owner": "", "pins": pins})
 
     def has_valid_lease(self, now: datetime) -> bool:
         """Whether the execution is running and its lease has not expired. Its owner may be dead all the same."""

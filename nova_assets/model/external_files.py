@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+
+from nova_assets.model.json_form import JsonForm, json_key
 
 GONE_VERSION = "gone"
 """Version of a partition that existed and no longer has any files."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalFolder:
+class ExternalFolder(JsonForm):
     """Folder of another system that holds the files of a block.
 
     Args:
@@ -23,15 +23,7 @@ class ExternalFolder:
 
     location: str
     version: str
-    has_values_in_path: bool = True
-
-    def as_json(self) -> dict[str, Any]:
-        values = {} if self.has_values_in_path else {"values_in_path": False}
-        return {"location": self.location, "version": self.version, **values}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> ExternalFolder:
-        return ExternalFolder(data["location"], data["version"], data.get("values_in_path", True))
+    has_values_in_path: bool = field(default=True, metadata=json_key("values_in_path", omit_default=True))
 
     def contains(self, path: str) -> bool:
         """Whether a path lies in the folder."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.argument_checks import check_argument_types
@@ -21,6 +21,7 @@ from nova_assets.model.database_table import (
     normalize_database_url,
     with_user,
 )
+from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
 from nova_assets.model.metastore_table import (
     METASTORE_SCHEME,
     MetastoreTable,
@@ -36,7 +37,7 @@ ExternalFormat = Literal["parquet", "orc"]
 
 
 @dataclass(frozen=True, slots=True)
-class External:
+class External(JsonForm):
     """Location and format of a table that another system writes.
 
     Args:
@@ -57,9 +58,11 @@ class External:
 
     location: str
     format: ExternalFormat = "parquet"
-    success_file: str | None = None
-    expected: Callable[[datetime], Iterable[str]] | None = field(default=None, compare=False, repr=False)
-    database: DatabaseTable | None = None
+    success_file: str | None = field(default=None, metadata=json_key("done", omit_default=True))
+    expected: Callable[[datetime], Iterable[str]] | None = field(
+        default=None, compare=False, repr=False, metadata=NOT_IN_JSON
+    )
+    database: DatabaseTable | None = field(default=None, metadata=json_key(omit_default=True))
 
     @property
     def has_changes(self) -> bool:
@@ -111,19 +114,6 @@ class External:
         if self.has_changes and self.expected is not None:
             found.append("an incremental table has no expected partitions; leave out FOR")
         return found
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "location": self.location,
-            "format": self.format,
-            **({"done": self.success_file} if self.success_file else {}),
-            **({} if self.database is None else {"database": self.database.as_json()}),
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> External:
-        database = DatabaseTable.from_json(data["database"]) if data.get("database") else None
-        return External(data["location"], data["format"], data.get("done"), None, database)
 
 
 @check_argument_types("nova.external")

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from nova_assets.model.json_form import JsonForm
 from nova_assets.model.partitions import WHOLE
 from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class Firing:
+class Firing(JsonForm):
     """One firing of a trigger: a row of the outbox that waits for an execution.
 
     Args:

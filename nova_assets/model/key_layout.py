@@ -7,8 +7,10 @@ does not touch need not be rewritten. For other readers the files are plain Parq
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from nova_assets.model.json_form import JsonForm, json_key, register_form
 
 HASHED_TYPES = frozenset(
     {"boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz", "string", "binary"}
@@ -20,7 +22,7 @@ LayoutKey: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyLayout:
+class KeyLayout(JsonForm):
     """Key layout shared by all files of a block.
 
     Args:
@@ -33,16 +35,9 @@ class KeyLayout:
     types: tuple[str, ...] = ()
     clustered: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        return {"order": list(self.order), "types": list(self.types), "clustered": self.clustered}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> KeyLayout:
-        return KeyLayout(tuple(data["order"]), tuple(data["types"]), data["clustered"])
-
 
 @dataclass(frozen=True, slots=True)
-class HashBuckets:
+class HashBuckets(JsonForm):
     """Consecutive hash buckets whose rows a file contains.
 
     The first bits of the hash number the buckets, and their count is a power of two. A bucket of a coarse layout is
@@ -54,23 +49,17 @@ class HashBuckets:
         rows_per_bucket: number of rows per bucket, from the first bucket on.
     """
 
-    bucket_count: int
-    first_bucket: int
-    rows_per_bucket: tuple[int, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return {"of": self.bucket_count, "first": self.first_bucket, "rows": list(self.rows_per_bucket)}
+    bucket_count: int = field(metadata=json_key("of"))
+    first_bucket: int = field(metadata=json_key("first"))
+    rows_per_bucket: tuple[int, ...] = field(metadata=json_key("rows"))
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRange:
+class KeyRange(JsonForm):
     """Smallest and greatest key of a file."""
 
     least: LayoutKey
     greatest: LayoutKey
-
-    def as_json(self) -> dict[str, Any]:
-        return {"least": list(self.least), "greatest": list(self.greatest)}
 
 
 KeyPlacement: TypeAlias = HashBuckets | KeyRange
@@ -83,3 +72,6 @@ def key_placement_from_json(data: Mapping[str, Any] | None) -> KeyPlacement | No
     if "of" in data:
         return HashBuckets(data["of"], data["first"], tuple(data["rows"]))
     return KeyRange(tuple(data["least"]), tuple(data["greatest"]))
+
+
+register_form(KeyPlacement | None, lambda value: None if value is None else value.as_json(), key_placement_from_json)

@@ -8,12 +8,13 @@ merge(B, diff(B, B')) = B'. A model only declares these functions. An engine exe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.function_reference import FunctionRef, is_associative
+from nova_assets.model.json_form import JsonForm, json_key, register_form
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.value_comparison import can_be_key
 from nova_assets.short_repr import short_repr
@@ -25,7 +26,13 @@ COMBINERS = ("sum", "min", "max", "bool_and", "bool_or")
 """Associative functions that ``Keyed(combine=...)`` accepts by name. Each ignores nulls."""
 
 
-class MergeModel:
+Combiners: TypeAlias = tuple[tuple[str, str], ...]
+"""(column, combiner), in the order of the columns."""
+
+register_form(Combiners, dict, lambda data: tuple(sorted(data.items())))
+
+
+class MergeModel(JsonForm):
     """Base class of all merge models. Two models are equal if their ``as_json`` is equal."""
 
     kind: str
@@ -75,7 +82,14 @@ class MergeModel:
         return found + ([f"the column name {DELETED!r} is reserved for changes"] if DELETED in schema else [])
 
     def as_json(self) -> dict[str, Any]:
-        return {"kind": self.kind}
+        return {"kind": self.kind, **super().as_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> MergeModel:
+        """Merge model of any kind. Functions stay references until they are called."""
+        model = _MODEL_BY_KIND[data["kind"]]
+        found: MergeModel = super(MergeModel, model).from_json(data)
+        return found
 
 
 @dataclass(frozen=True)
@@ -122,8 +136,8 @@ class Upsert(MergeModel):
 
     __repr__ = short_repr
 
-    keys: tuple[str, ...]
-    order: tuple[str, ...]
+    keys: tuple[str, ...] = field(metadata=json_key("key"))
+    order: tuple[str, ...] = field(metadata=json_key("order_by"))
     kind = "upsert"
 
     @check_argument_types("nova.Upsert")
@@ -140,9 +154,6 @@ class Upsert(MergeModel):
     @property
     def order_by(self) -> tuple[str, ...]:
         return self.order
-
-    def as_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "key": list(self.keys), "order_by": list(self.order)}
 
 
 @dataclass(frozen=True, init=False)
@@ -161,9 +172,9 @@ class Keyed(MergeModel):
 
     __repr__ = short_repr
 
-    keys: tuple[str, ...]
-    combine: tuple[tuple[str, str], ...]
-    order: tuple[str, ...]
+    keys: tuple[str, ...] = field(metadata=json_key("key"))
+    combine: Combiners
+    order: tuple[str, ...] = field(metadata=json_key("order_by"))
     kind = "keyed"
 
     @check_argument_types("nova.Keyed")
@@ -206,9 +217,6 @@ class Keyed(MergeModel):
             ]
         return found
 
-    def as_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "key": list(self.keys), "combine": dict(self.combine), "order_by": list(self.order)}
-
 
 @dataclass(frozen=True, init=False)
 class Custom(MergeModel):
@@ -227,9 +235,9 @@ class Custom(MergeModel):
 
     __repr__ = short_repr
 
-    merge_ref: str
-    chain_ref: str
-    diff_ref: str
+    merge_ref: str = field(metadata=json_key("merge"))
+    chain_ref: str = field(metadata=json_key("chain"))
+    diff_ref: str = field(metadata=json_key("diff"))
     kind = "custom"
 
     @check_argument_types("nova.Custom")
@@ -239,24 +247,8 @@ class Custom(MergeModel):
         for role, function in (("merge", merge), ("chain", chain), ("diff", diff)):
             object.__setattr__(self, f"{role}_ref", str(FunctionRef.of(function, role, version)))
 
-    def as_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "merge": self.merge_ref, "chain": self.chain_ref, "diff": self.diff_ref}
 
-
-def merge_model_from_json(data: Mapping[str, Any]) -> MergeModel:
-    """Merge model from its ``as_json``. Functions stay references until they are called."""
-    if data["kind"] in ("append", "multiset"):
-        return Append() if data["kind"] == "append" else Multiset()
-    if data["kind"] == "upsert":
-        return Upsert(data["key"], data["order_by"] or None)
-    if data["kind"] == "keyed":
-        model = Keyed(data["key"], {}, data["order_by"] or None)
-        object.__setattr__(model, "combine", tuple(sorted(data["combine"].items())))
-        return model
-    custom = object.__new__(Custom)
-    for role in ("merge", "chain", "diff"):
-        object.__setattr__(custom, f"{role}_ref", data[role])
-    return custom
+_MODEL_BY_KIND: Mapping[str, type[MergeModel]] = {c.kind: c for c in (Append, Multiset, Upsert, Keyed, Custom)}
 
 
 def _accepted_types_if_rejected(combiner: str, type_: DataType) -> str | None:

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from nova_assets.errors import DefinitionError, PartitionError
 from nova_assets.model.argument_checks import check_argument_types
+from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
 from nova_assets.model.local_hours import start_of_next_clock_hour
 from nova_assets.model.partition_values import value_text
 from nova_assets.model.period import check_keep_period
@@ -37,7 +38,7 @@ _LATEST_MOMENT = datetime(9990, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Dimension:
+class Dimension(JsonForm):
     """One partition column.
 
     Args:
@@ -59,11 +60,11 @@ class Dimension:
     start: str | None = None
     tz: str | None = None
     values: tuple[str, ...] = ()
-    of: str | None = None
-    keep: str | None = field(default=None, compare=False)
-    end: str | None = field(default=None, compare=False)
-    lag: int = field(default=0, compare=False)
-    last: int | None = field(default=None, compare=False)
+    of: str | None = field(default=None, metadata=json_key(omit_default=True))
+    keep: str | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+    end: str | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+    lag: int = field(default=0, compare=False, metadata=NOT_IN_JSON)
+    last: int | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
 
     @property
     def allowed_column_types(self) -> tuple[str, ...]:
@@ -168,20 +169,6 @@ class Dimension:
             next=f"fill {self.column} in every row, or name the partition of all rows" if value is None else None,
             column=self.column,
         )
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "column": self.column,
-            "kind": self.kind,
-            "start": self.start,
-            "tz": self.tz,
-            "values": list(self.values),
-            **({"of": self.of} if self.of is not None else {}),
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Dimension:
-        return Dimension(data["column"], data["kind"], data["start"], data["tz"], tuple(data["values"]), data.get("of"))
 
 
 @check_argument_types("nova.daily")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from nova_assets.model.json_form import JsonForm, json_key
 
 ReadStrategy: TypeAlias = Literal["arrow", "buckets", "spark"]
 """``arrow``: computed in this process, without Spark. ``buckets``: merge unit by merge unit in Spark's Python workers,
@@ -20,7 +22,7 @@ def forced_strategy(setting: str) -> ReadStrategy | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CostEstimate:
+class CostEstimate(JsonForm):
     """Estimated cost of one strategy.
 
     Args:
@@ -28,20 +30,17 @@ class CostEstimate:
         seconds: CPU time.
     """
 
-    strategy: ReadStrategy
+    strategy: ReadStrategy = field(metadata=json_key("way"))
     rows: int
     bytes: int
-    seconds: float
+    seconds: float = field(metadata=json_key(digits=3))
 
     def __str__(self) -> str:
         return f"{self.strategy}, {self.seconds:.1f} s of CPU"
 
-    def as_json(self) -> dict[str, Any]:
-        return {"way": self.strategy, "rows": self.rows, "bytes": self.bytes, "seconds": round(self.seconds, 3)}
-
 
 @dataclass(frozen=True, slots=True)
-class ActualCost:
+class ActualCost(JsonForm):
     """Actual cost of an operation, with its estimate.
 
     Args:
@@ -51,20 +50,11 @@ class ActualCost:
         rows, bytes: size of the written files, without reused files.
     """
 
-    strategy: ReadStrategy
+    strategy: ReadStrategy = field(metadata=json_key("way"))
     estimate: CostEstimate | None
-    seconds: float
+    seconds: float = field(metadata=json_key(digits=3))
     rows: int
     bytes: int
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "way": self.strategy,
-            "estimate": None if self.estimate is None else self.estimate.as_json(),
-            "seconds": round(self.seconds, 3),
-            "rows": self.rows,
-            "bytes": self.bytes,
-        }
 
 
 def total_costs_by_strategy(costs: Iterable[ActualCost]) -> list[ActualCost]:

@@ -5,14 +5,14 @@ Nova's process optimizer trades resources against execution time by the degree o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
+from nova_assets.model.json_form import JsonForm, json_key
 from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True)
-class Resources:
+class Resources(JsonForm):
     """How much of Spark an execution of a binding may use at once (``nova.bind(resources=...)``).
 
     A limit of cores belongs to the Spark session, because Spark limits only whole sessions. The executions of one
@@ -29,8 +29,8 @@ class Resources:
 
     __repr__ = short_repr
 
-    max_cores: int | None = None
-    shuffle_partitions: int | None = None
+    max_cores: int | None = field(default=None, metadata=json_key(omit_default=True))
+    shuffle_partitions: int | None = field(default=None, metadata=json_key(omit_default=True))
 
     def problems(self) -> list[str]:
         """Problems of these resources."""
@@ -41,16 +41,12 @@ class Resources:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
         ]
 
-    def as_json(self) -> dict[str, Any]:
-        values = {"max_cores": self.max_cores, "shuffle_partitions": self.shuffle_partitions}
-        return {name: value for name, value in values.items() if value is not None}
-
 
 NO_LIMITS = Resources()
 
 
 @dataclass(frozen=True, slots=True)
-class Parallelism:
+class Parallelism(JsonForm):
     """Degree of parallelism of one execution, as it was planned.
 
     Args:
@@ -62,16 +58,8 @@ class Parallelism:
 
     max_cores: int | None
     shuffle_partitions: int
-    is_stated: bool
+    is_stated: bool = field(metadata=json_key("stated"))
     input_bytes: int
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "max_cores": self.max_cores,
-            "shuffle_partitions": self.shuffle_partitions,
-            "stated": self.is_stated,
-            "input_bytes": self.input_bytes,
-        }
 
 
 NO_PARALLELISM = Parallelism(None, 1, False, 0)

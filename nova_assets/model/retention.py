@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nova_assets.model.block import Block
+from nova_assets.model.json_form import JsonForm, json_key
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.timeline import History
 from nova_assets.short_repr import short_repr
@@ -86,11 +87,11 @@ class RetentionVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectedGarbage:
+class CollectedGarbage(JsonForm):
     """Blocks of a channel that one transaction marked as collected."""
 
     __repr__ = short_repr
 
     channel: str
     blocks: tuple[Block, ...]
-    commit_id: str = ""
+    commit_id: str = field(default="", metadata=json_key("commit"))

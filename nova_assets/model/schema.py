@@ -6,13 +6,15 @@ engine and the Arrow reader use a parsed tree of the type. The text is compared,
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.json_form import JsonForm, json_key
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 
@@ -24,7 +26,7 @@ HIDDEN_PREFIX = "_nova_hidden_"
 
 
 @dataclass(frozen=True, slots=True)
-class DataType:
+class DataType(JsonForm):
     """A Spark SQL type: its name, arguments and nested fields.
 
     Args:
@@ -46,6 +48,13 @@ class DataType:
             return f"{self.name}<{','.join(str(f.type) for f in self.fields)}>"
         return f"{self.name}({','.join(map(str, self.args))})" if self.args else self.name
 
+    def as_json(self) -> str:
+        return str(self)
+
+    @classmethod
+    def from_json(cls, data: str) -> DataType:
+        return parse_type(data)
+
 
 UNKNOWN_TYPE = DataType("void")
 """Type of a column that contains only nulls. Data may have such a column, a channel does not. Each type can
@@ -58,7 +67,7 @@ _IDENTITY_SUFFIX = re.compile(r"@\d+'*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class Field(JsonForm):
     """One column: name, type, and whether it may be null.
 
     Args:
@@ -71,7 +80,7 @@ class Field:
     name: str
     type: DataType
     nullable: bool = True
-    id: str = ""
+    id: str = dataclasses.field(default="", metadata=json_key(omit_default=True))
 
     @property
     def identity(self) -> str:
@@ -87,7 +96,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(JsonForm):
     """Columns of a channel or block, in order. Names are unique, compared without regard to case.
 
     Args:
@@ -171,25 +180,12 @@ class Schema:
         return ", ".join(map(str, self.fields))
 
     def as_json(self) -> list[dict[str, Any]]:
-        return [_field_as_json(f) for f in self.fields] + [_field_as_json(f) | {"hidden": True} for f in self.hidden]
+        return [f.as_json() for f in self.fields] + [f.as_json() | {"hidden": True} for f in self.hidden]
 
-    @staticmethod
-    def from_json(data: list[dict[str, Any]]) -> Schema:
-        visible, hidden = ([_field_from_json(d) for d in data if d.get("hidden", False) is h] for h in (False, True))
-        return Schema(tuple(visible), tuple(hidden))
-
-
-def _field_as_json(field: Field) -> dict[str, Any]:
-    return {
-        "name": field.name,
-        "type": str(field.type),
-        "nullable": field.nullable,
-        **({"id": field.id} if field.id else {}),
-    }
-
-
-def _field_from_json(data: dict[str, Any]) -> Field:
-    return Field(data["name"], parse_type(data["type"]), data.get("nullable", True), data.get("id", ""))
+    @classmethod
+    def from_json(cls, data: list[dict[str, Any]]) -> Self:
+        visible, hidden = ([Field.from_json(d) for d in data if d.get("hidden", False) is h] for h in (False, True))
+        return cls(tuple(visible), tuple(hidden))
 
 
 def quote_identifier(name: str) -> str:

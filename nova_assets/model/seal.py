@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.argument_checks import check_argument_types
+from nova_assets.model.json_form import JsonForm
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 
 LateDataPolicy = Literal["reopen", "quarantine"]
@@ -17,7 +17,7 @@ SealState = Literal["sealed", "reopened"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sealing:
+class Sealing(JsonForm):
     """Rule for when a group of partitions is complete, and for the handling of late data.
 
     A group is a day or an hour. It consists of all partitions with the same value of a daily or hourly dimension. Nova
@@ -50,13 +50,6 @@ class Sealing:
         if self.late not in get_args(LateDataPolicy):
             found.append(f'seal has late={self.late!r}; expected "reopen" or "quarantine"')
         return found
-
-    def as_json(self) -> dict[str, Any]:
-        return {"by": self.by, "lateness": self.lateness, "late": self.late}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Sealing:
-        return Sealing(data["by"], data["lateness"], data["late"])
 
 
 @check_argument_types("nova.seal")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
+from nova_assets.model.json_form import JsonForm
 from nova_assets.short_repr import short_repr
 
 TableFormat = Literal["parquet", "orc", "rcfile", "avro", "csv", "json"]
@@ -28,7 +29,7 @@ DEFAULT_FILE_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TableFileLayout:
+class TableFileLayout(JsonForm):
     """Layout of the files that nova converts for a published table.
 
     Args:
@@ -64,14 +65,6 @@ class TableFileLayout:
         stored = [c for c in channel_columns if c not in self.path_columns]
         first = [c for c in self.columns if c in stored]
         return (*first, *(c for c in stored if c not in first))
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> TableFileLayout:
-        lists = {name: tuple(data[name]) for name in ("path_columns", "columns")}
-        return TableFileLayout(**{**data, **lists})
 
     @property
     def digest(self) -> str:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from nova_assets.model.block import Block
+from nova_assets.model.json_form import JsonForm, json_key
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
 from nova_assets.short_repr import short_repr
@@ -22,7 +23,7 @@ touch no committed block.
 
 
 @dataclass(frozen=True, slots=True)
-class TimelinePosition:
+class TimelinePosition(JsonForm):
     """Position of a reader in a timeline: the number of instants read, and a hash over them.
 
     Two readers at the same position have read the same instants. The hash detects a timeline that was reset, for
@@ -44,6 +45,13 @@ class TimelinePosition:
     def __str__(self) -> str:
         return f"{self.step}-{self.prefix}"
 
+    def as_json(self) -> str:
+        return str(self)
+
+    @classmethod
+    def from_json(cls, data: str) -> TimelinePosition:
+        return cls.parse(data)
+
     @staticmethod
     def parse(text: str) -> TimelinePosition:
         """Position from its ``str``. Raises ValueError."""
@@ -55,7 +63,7 @@ class TimelinePosition:
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBackBlock:
+class RolledBackBlock(JsonForm):
     """A block that was staged and never committed, and whose files were removed.
 
     Args:
@@ -70,16 +78,9 @@ class RolledBackBlock:
     folder: str
     files: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        return {"id": self.id, "partition": self.partition, "folder": self.folder, "files": list(self.files)}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> RolledBackBlock:
-        return RolledBackBlock(data["id"], data["partition"], data["folder"], tuple(data["files"]))
-
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(JsonForm):
     """One action on a channel: requested, then complete.
 
     Args:
@@ -101,7 +102,7 @@ class Instant:
     state: Literal["requested", "complete"]
     seq: int | None
     at: datetime
-    commit_id: str
+    commit_id: str = field(metadata=json_key("commit"))
     binding: str | None
     blocks: tuple[Block, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)

@@ -12,11 +12,12 @@ few times, not once per fixed number of deltas, and readers open few deltas.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.block_options import BLOCK_FORMATS
 from nova_assets.model.compaction import Compaction
+from nova_assets.model.json_form import NOT_IN_JSON, JsonForm
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.schema import DELETED, Field, Schema
 from nova_assets.model.timeline import History, PartitionHistory
@@ -31,7 +32,7 @@ FILE_OPENING_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedCompaction:
+class PlannedCompaction(JsonForm):
     """A base or a chained delta that maintenance adds to a partition.
 
     Args:
@@ -50,8 +51,10 @@ class PlannedCompaction:
     why: str
     since: int | None = None
     anew: bool = False
-    renamed: bool = False
-    is_published: bool = False
+    renamed: bool = field(default=False, metadata=NOT_IN_JSON)
+    is_published: bool = field(default=False, metadata=NOT_IN_JSON)
+
+    _json_properties = ("range",)
 
     @property
     def range(self) -> str:

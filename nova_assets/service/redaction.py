@@ -11,20 +11,18 @@ from nova_assets.model.commit import Commit
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.guard import Caller
 from nova_assets.service.http.problems import problem_from_error
-from nova_assets.service.shapes.blocks import BlockShape, CommitShape
+from nova_assets.service.shapes import BlockShape, CommitShape
 
 
 def visible_block_shapes(caller: Caller, channel: str, blocks: Iterable[Block]) -> list[BlockShape]:
     """Blocks of a channel, without content if the caller may not read the channel."""
-    shapes = [BlockShape.from_block(b) for b in blocks]
+    shapes = [BlockShape.of(b) for b in blocks]
     return shapes if caller.has_right("read", channel) else [s.without_content() for s in shapes]
 
 
 def visible_commit_shape(caller: Caller, channel: str, commit: Commit) -> CommitShape:
     """Commit to a channel, with blocks redacted like ``visible_block_shapes``."""
-    return CommitShape.from_commit(commit).model_copy(
-        update={"blocks": visible_block_shapes(caller, channel, commit.blocks)}
-    )
+    return CommitShape.of(commit).model_copy(update={"blocks": visible_block_shapes(caller, channel, commit.blocks)})
 
 
 _ERRORS_WITHOUT_COLUMNS = (

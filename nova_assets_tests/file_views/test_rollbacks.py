@@ -21,7 +21,6 @@ from nova_assets.model.block import StagedBlock
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.execution import Execution
 from nova_assets.model.timeline import Instant
-from nova_assets.service.shapes.timeline import InstantShape
 from nova_assets.settings import VIEW_STORAGES
 from nova_assets.store.store import Store
 from nova_assets_tests.file_views.conftest import PARTITIONS, put
@@ -172,7 +171,7 @@ def test_rollbacks_are_shown_over_http_and_on_the_command_line(
     service = LookupService(store, MemoryStorage())
     told = service.get("/v1/channels/t/timeline", routes=True).json()[-1]
     assert told["action"] == "rollback" and path in told["rolled_back"][0]["files"]
-    assert InstantShape(**told).to_instant() == store.timeline("t")[-1]
+    assert Instant.from_json(told) == store.timeline("t")[-1]
     instants = service.get("/v1/channels/t/instants", routes=True).json()["instants"]
     assert (instants[-1]["action"], instants[-1]["partitions"]) == ("rollback", ["p=a", "p=c"])
     assert service.get("/v1/channels/t/touched?after=1", routes=True).json()["partitions"] == []

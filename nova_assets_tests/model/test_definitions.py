@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.merge import merge_model_from_json
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.trigger import Trigger
 
 a = nova.Channel("a", schema="k bigint, v string")
@@ -172,7 +172,7 @@ def test_r18_functions_are_recorded_by_name_and_version() -> None:
     ],
 )
 def test_r18_models_survive_their_recording(model: Any) -> None:
-    assert merge_model_from_json(model.as_json()) == model
+    assert MergeModel.from_json(model.as_json()) == model
 
 
 def test_r11_combine_takes_known_or_associative_functions() -> None:

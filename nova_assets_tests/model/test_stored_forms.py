@@ -22,7 +22,7 @@ from nova_assets.model.database_table import DatabaseTable
 from nova_assets.model.external_files import ExternalFolder
 from nova_assets.model.external_table import External
 from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyRange, key_placement_from_json
-from nova_assets.model.merge import merge_model_from_json
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.notification import Notification
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.provenance import ChannelRead
@@ -99,7 +99,7 @@ BINDING = nova.bind(
     resources=nova.Resources(max_cores=2),
 )
 OBJECTS: Mapping[str, Stored] = {
-    **{f"merge {name}": Stored(model, merge_model_from_json) for name, model in MERGES.items()},
+    **{f"merge {name}": Stored(model, MergeModel.from_json) for name, model in MERGES.items()},
     "schema": Stored(SCHEMA, Schema.from_json),
     "schema with hidden columns": Stored(HIDDEN, Schema.from_json),
     "daily": Stored(nova.daily("dt", start="2024-01-01", tz="Europe/Paris"), Dimension.from_json),

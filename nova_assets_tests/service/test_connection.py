@@ -18,9 +18,10 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.token import mint_token
-from nova_assets.service import assembly, streaming
+from nova_assets.service import assembly
 from nova_assets.service.http.asgi import LINES
 from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.routes import data as streaming
 from nova_assets.settings import load_settings
 from nova_assets_tests import patient
 

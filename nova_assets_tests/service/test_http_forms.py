@@ -33,9 +33,7 @@ from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import Instant, RolledBackBlock, TimelinePosition
 from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.plan.removal import Orphan
-from nova_assets.service.shapes.blocks import BlockShape, CommitShape
-from nova_assets.service.shapes.channels import ChannelShape, PartitionShape
-from nova_assets.service.shapes.definitions import (
+from nova_assets.service.routes.definitions import (
     BindingShape,
     DefinitionKeyShape,
     DefinitionShape,
@@ -44,9 +42,18 @@ from nova_assets.service.shapes.definitions import (
     TriggerShape,
     WorkflowetteShape,
 )
-from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape
-from nova_assets.service.shapes.maintenance import CollectedShape, CompactShape
-from nova_assets.service.shapes.timeline import InstantShape
+from nova_assets.service.shapes import (
+    BlockShape,
+    ChannelShape,
+    CollectedShape,
+    CommitShape,
+    CompactShape,
+    CursorShape,
+    ExecutionShape,
+    FiringShape,
+    InstantShape,
+    PartitionShape,
+)
 from nova_assets_tests.model.test_stored_forms import MANIFEST, MERGES, SCHEMA
 
 FORMS = Path(__file__).with_name("http_forms.json")
@@ -119,54 +126,44 @@ class Answer(NamedTuple):
     read: Callable[[Any], Any] | None = None
 
 
-def answered_blocks(form: Any) -> Any:
-    return BlockShape.model_validate(form).to_block()
-
-
 ANSWERS: Mapping[str, Answer] = {
-    "delta": Answer(BLOCK, BlockShape.from_block, answered_blocks),
-    "base": Answer(BARE, BlockShape.from_block, answered_blocks),
-    "block without content": Answer(BLOCK, lambda b: BlockShape.from_block(b).without_content()),
-    "commit": Answer(COMMIT, CommitShape.from_commit, lambda f: CommitShape.model_validate(f).to_commit()),
+    "delta": Answer(BLOCK, BlockShape.of, Block.from_json),
+    "base": Answer(BARE, BlockShape.of, Block.from_json),
+    "block without content": Answer(BLOCK, lambda b: BlockShape.of(b).without_content()),
+    "commit": Answer(COMMIT, CommitShape.of, Commit.from_json),
     "repeated commit": Answer(
         replace(COMMIT, repeated=True, binding=None, blocks=()),
-        CommitShape.from_commit,
-        lambda f: CommitShape.model_validate(f).to_commit(),
+        CommitShape.of,
+        Commit.from_json,
     ),
-    "channel": Answer(
-        STATE, ChannelShape.from_channel_state, lambda f: ChannelShape.model_validate(f).to_channel_state()
-    ),
-    "empty channel": Answer(
-        EMPTY_STATE, ChannelShape.from_channel_state, lambda f: ChannelShape.model_validate(f).to_channel_state()
-    ),
+    "channel": Answer(STATE, ChannelShape.of, ChannelState.from_json),
+    "empty channel": Answer(EMPTY_STATE, ChannelShape.of, ChannelState.from_json),
     "partition": Answer(
         PartitionState("day=2024-01-01", 5, 9, 99, 2, 4),
-        PartitionShape.from_partition_state,
-        lambda f: PartitionShape.model_validate(f).to_partition_state(),
+        PartitionShape.of,
+        PartitionState.from_json,
     ),
     "cursor": Answer(
         Cursor("sums", "orders", 2, 9, "day=2024-01-01", "", AT, 3),
-        CursorShape.from_cursor,
-        lambda f: CursorShape.model_validate(f).to_cursor(),
+        CursorShape.of,
+        Cursor.from_json,
     ),
-    "execution": Answer(
-        EXECUTION, ExecutionShape.from_execution, lambda f: ExecutionShape.model_validate(f).to_execution()
-    ),
+    "execution": Answer(EXECUTION, ExecutionShape.of_execution, Execution.from_json),
     "insert": Answer(
         Execution("e2", None, "", "running", 1, {}, "", AT, LATER),
-        ExecutionShape.from_execution,
-        lambda f: ExecutionShape.model_validate(f).to_execution(),
+        ExecutionShape.of_execution,
+        Execution.from_json,
     ),
-    "firing": Answer(FIRING, FiringShape.from_firing, lambda f: FiringShape.model_validate(f).to_firing()),
+    "firing": Answer(FIRING, FiringShape.of, Firing.from_json),
     "compaction": Answer(
         PlannedCompaction("day=2024-01-01", 5, "3 deltas", 2, True),
-        CompactShape.from_planned_compaction,
-        lambda f: CompactShape.model_validate(f).to_planned_compaction(),
+        CompactShape.of,
+        PlannedCompaction.from_json,
     ),
     "collected garbage": Answer(
         CollectedGarbage("orders", (BARE,), "c2"),
-        CollectedShape.from_collection,
-        lambda f: CollectedShape.model_validate(f).to_collection(),
+        CollectedShape.of,
+        CollectedGarbage.from_json,
     ),
     "instant": Answer(
         Instant(
@@ -180,8 +177,8 @@ ANSWERS: Mapping[str, Answer] = {
             {"cost": {"seconds": 0.5}},
             (RolledBackBlock("b3", "day=2024-01-01", "blocks/b3", ("a", "b")),),
         ),
-        InstantShape.from_instant,
-        lambda f: InstantShape.model_validate(f).to_instant(),
+        InstantShape.of,
+        Instant.from_json,
     ),
     "binding": Answer(
         BindingInfo("sums", "adding", ("orders",), "on_data(orders)", PAUSED, "it is paused", True, 2, {"orders": 5}),

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import anyio
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from nova_assets.errors import DefinitionError
+from nova_assets.errors import DefinitionError, ServiceUnavailable
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Kind
 from nova_assets.model.block_options import BlockFormat, MergeName, merge_model_by_name
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import Schema
+from nova_assets.operations.read import Pinned
+from nova_assets.operations.selection import Selection
 from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
 from nova_assets.service.http.guard import Caller
 from nova_assets.service.redaction import redact_errors, visible_commit_shape
@@ -29,10 +37,7 @@ from nova_assets.service.routes.dependencies import (
     require_right,
 )
 from nova_assets.service.service_state import ServiceState
-from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
-from nova_assets.service.shapes.requests import ReadRequest
-from nova_assets.service.shapes.shape import columns_from_schema
-from nova_assets.service.streaming import RowStream, RowStreamResponse, open_selected_rows
+from nova_assets.service.shapes import CheckedShape, Column, CommitShape, ReadRequest
 from nova_assets.service.uploads import DECODE_TIME_SHARE, MAX_EXPANSION, body_format, spool_body
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problem_responses(409, 410, 422))
@@ -48,6 +53,109 @@ _ROW_STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
 
 
 WriterDependency = Annotated[Caller, Depends(require_right("write"))]
+
+
+RowsOpener = Callable[[], AbstractContextManager[pa.RecordBatchReader]]
+
+
+class RowStream:
+    """Open stream of rows. Its first bytes are computed, so errors have surfaced before a status is sent.
+
+    Args:
+        open_rows: opens the rows. They stay valid while its context lasts.
+        compression: compression of the buffers, or None.
+        max_seconds: time limit for sending. The pin lasts that long at most.
+    """
+
+    def __init__(self, open_rows: RowsOpener, compression: str | None = None, max_seconds: float = 3600.0) -> None:
+        self._until = time.monotonic() + max_seconds
+        stack = ExitStack()
+        self._close = weakref.finalize(self, stack.close)  # runs once, even if the stream is never sent
+        try:
+            reader = stack.enter_context(open_rows())
+            self._chunks = _encode_arrow_stream(reader, compression)
+            self._first = next(self._chunks)
+        except BaseException:
+            self.close()
+            raise
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """Bytes of the stream."""
+        yield self._first
+        while (chunk := await run_in_threadpool(next, self._chunks, None)) is not None:
+            if time.monotonic() > self._until:  # the error cuts the connection, so the reader sees incomplete rows
+                raise ServiceUnavailable(
+                    "the client has not read the rows in time", next="read fewer rows at once", reason="slow reader"
+                )
+            yield chunk
+
+    def close(self) -> None:
+        """Release the pin."""
+        self._close()
+
+
+class RowStreamResponse(StreamingResponse):
+    """Response that sends a stream and releases its pin in any case."""
+
+    def __init__(
+        self, stream: RowStream, status_code: int = 200, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        super().__init__(stream.body(), status_code, headers, **options)
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with anyio.CancelScope(shield=True):  # the caller may have disconnected
+                await run_in_threadpool(self._stream.close)
+
+
+@contextmanager
+def open_selected_rows(
+    pinned_channels: AbstractContextManager[Pinned], select_rows: Callable[[Pinned], Selection]
+) -> Iterator[pa.RecordBatchReader]:
+    """Rows selected from pinned channels.
+
+    Args:
+        select_rows: function from the pinned channels to a ``Selection``.
+    """
+    with pinned_channels as channels, select_rows(channels).to_batches() as reader:
+        yield reader
+
+
+def _encode_arrow_stream(reader: pa.RecordBatchReader, compression: str | None) -> Iterator[bytes]:
+    sink = _BufferSink()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), reader.schema, options=options) as writer:
+        # The schema is sent together with the first batch, so that errors in the rows surface before a status is sent.
+        for batch in reader:
+            writer.write_batch(batch)
+            yield sink.take_written()
+    yield sink.take_written()
+
+
+class _BufferSink:
+    """Sink that collects the bytes written since the last ``take_written``."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def take_written(self) -> bytes:
+        written, self._parts = b"".join(self._parts), []
+        return written
 
 
 @router.get("/data", response_class=RowStreamResponse, responses=_ROW_STREAM_RESPONSE)
@@ -156,9 +264,8 @@ def _insert_body(
     if not dry_run:
         return service.store.insert(channel, rows, kind, idempotency_key, partition, merge=merge_model, format=format)
     check = service.store.check_insert(channel, rows, kind, partition, merge=merge_model, format=format)
-    return CheckedShape(
-        channel=channel, kind=check.kind, head=check.head, columns=columns_from_schema(check.schema) or []
-    )
+    columns = [Column(**c) for c in check.schema.as_json()]
+    return CheckedShape(channel=channel, kind=check.kind, head=check.head, columns=columns)
 
 
 def _stream_response(

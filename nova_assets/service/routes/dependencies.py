@@ -13,7 +13,7 @@ from nova_assets.model.timeline import TimelinePosition
 from nova_assets.model.token import Right
 from nova_assets.service.http.guard import Caller
 from nova_assets.service.service_state import ServiceState
-from nova_assets.service.shapes.shape import Problem
+from nova_assets.service.shapes import Problem
 
 
 async def check_query_parameters(request: Request) -> None:

@@ -7,7 +7,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from nova_assets.service.http.request_limits import stopping_error
 from nova_assets.service.routes.dependencies import ServiceDependency, problem_responses
-from nova_assets.service.shapes.shape import HealthShape
+from nova_assets.service.shapes import HealthShape
 
 router = APIRouter(tags=["health"], responses=problem_responses())
 metrics_router = APIRouter(tags=["health"], responses=problem_responses())

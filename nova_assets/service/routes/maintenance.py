@@ -16,9 +16,18 @@ from nova_assets.service.routes.dependencies import (
     problem_responses,
     require_right,
 )
-from nova_assets.service.shapes.blocks import BlockShape, CommitShape
-from nova_assets.service.shapes.maintenance import CollectedShape, CompactedShape, CompactShape, PlanShape
-from nova_assets.service.shapes.requests import CollectRequest, CompactRequest, DropRequest, RestoreRequest
+from nova_assets.service.shapes import (
+    BlockShape,
+    CollectedShape,
+    CollectRequest,
+    CommitShape,
+    CompactedShape,
+    CompactRequest,
+    CompactShape,
+    DropRequest,
+    PlanShape,
+    RestoreRequest,
+)
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["upkeep"], responses=problem_responses(409, 410, 415, 422))
 
@@ -33,8 +42,8 @@ def upkeep(channel: ChannelName, caller: ReaderDependency, service: ServiceDepen
     collectable: list[Block] = [v.block for v in service.store.held(channel) if not v.held_by]
     return PlanShape(
         channel=channel,
-        compact=[CompactShape.from_planned_compaction(c) for c in compactions],
-        collect=[BlockShape.from_block(b) for b in collectable],
+        compact=[CompactShape.of(c) for c in compactions],
+        collect=[BlockShape.of(b) for b in collectable],
     )
 
 
@@ -50,7 +59,7 @@ def compact(
         commit = service.store.compact(channel, force=force, chained=chained, partitions=partitions)
     return CompactedShape(
         channel=channel,
-        wanted=[CompactShape.from_planned_compaction(c) for c in compactions],
+        wanted=[CompactShape.of(c) for c in compactions],
         commit=None if commit is None else visible_commit_shape(caller, channel, commit),
     )
 

@@ -22,11 +22,18 @@ from nova_assets.service.routes.dependencies import (
     VersionNumber,
     problem_responses,
 )
-from nova_assets.service.shapes.blocks import BlockShape
-from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
-from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape, PendingShape
-from nova_assets.service.shapes.shape import columns_from_schema
-from nova_assets.service.shapes.timeline import InstantShape
+from nova_assets.service.shapes import (
+    BlockShape,
+    ChannelShape,
+    Column,
+    CursorShape,
+    ExecutionShape,
+    FiringShape,
+    InstantShape,
+    PartitionShape,
+    PendingShape,
+    SchemaShape,
+)
 
 router = APIRouter(prefix="/v1", tags=["looking"], responses=problem_responses(410, 422))
 
@@ -37,17 +44,14 @@ Binding = Annotated[str | None, Query(max_length=256, description="Only this bin
 def channels(caller: CallerDependency, service: ServiceDependency) -> list[ChannelShape]:
     """Channels that the caller may read, with their heads. Rows and bytes count all retained blocks."""
     state_by_channel = {s.channel.name: s for s in service.store.channels()}
-    return [
-        ChannelShape.from_channel_state(state_by_channel[name])
-        for name in caller.channels_with_right("read", state_by_channel)
-    ]
+    return [ChannelShape.of(state_by_channel[name]) for name in caller.channels_with_right("read", state_by_channel)]
 
 
 @router.get("/channels/{channel}")
 def channel(channel: ChannelName, caller: ReaderDependency, service: ServiceDependency) -> ChannelShape:
     """One channel, with its head. Rows and bytes count all retained blocks."""
     states = service.store.catalog.channels(channel)
-    return ChannelShape.from_channel_state(states[0] if states else service.store.catalog.channel(channel))
+    return ChannelShape.of(states[0] if states else service.store.catalog.channel(channel))
 
 
 @router.get("/channels/{channel}/schema")
@@ -57,7 +61,8 @@ def schema(
     """Columns of a channel at its head or at a number."""
     head = service.store.catalog.channel(channel).head
     history = service.store.catalog.history(channel, at, since=head if at is None else at)
-    return SchemaShape(channel=channel, at=history.head, columns=columns_from_schema(history.schema))
+    columns = None if history.schema is None else [Column(**c) for c in history.schema.as_json()]
+    return SchemaShape(channel=channel, at=history.head, columns=columns)
 
 
 @router.get("/channels/{channel}/partitions")
@@ -66,7 +71,7 @@ def partitions(
 ) -> list[PartitionShape]:
     """Partitions with data, by name. Rows and bytes count all retained blocks."""
     scope = service.parse_scope(channel, partition)
-    return [PartitionShape.from_partition_state(p) for p in service.store.catalog.partitions(channel, scope)]
+    return [PartitionShape.of(p) for p in service.store.catalog.partitions(channel, scope)]
 
 
 @router.get("/channels/{channel}/blocks")
@@ -81,7 +86,7 @@ def blocks(
     """Blocks with their files, newest first, up to the limit. All blocks of the last number are included. For the next
     page, pass that number minus one as ``at``."""
     scope = service.parse_scope(channel, partition)
-    return [BlockShape.from_block(b) for b in service.store.catalog.blocks(channel, at, scope, limit)]
+    return [BlockShape.of(b) for b in service.store.catalog.blocks(channel, at, scope, limit)]
 
 
 @router.get("/channels/{channel}/timeline")
@@ -92,7 +97,7 @@ def timeline(
     caller may read all channels of the binding."""
     definition_by_binding = service.store.catalog.bindings()
     return [
-        InstantShape.from_instant(_redact_instant(caller, i, definition_by_binding))
+        InstantShape.of(_redact_instant(caller, i, definition_by_binding))
         for i in service.store.timeline(channel, limit)
     ]
 
@@ -105,7 +110,7 @@ def pending(channel: ChannelName, caller: ReaderDependency, service: ServiceDepe
     executions = [
         e for e in service.store.catalog.running_executions() if _will_change_channel(e, channel, definition_by_binding)
     ]
-    shapes = [ExecutionShape.from_execution(_redact_execution(caller, e)) for e in executions]
+    shapes = [ExecutionShape.of_execution(_redact_execution(caller, e)) for e in executions]
     return PendingShape(
         channel=channel,
         compactions=[e for e in shapes if e.purpose == "compact"],
@@ -116,11 +121,7 @@ def pending(channel: ChannelName, caller: ReaderDependency, service: ServiceDepe
 @router.get("/cursors")
 def cursors(caller: CallerDependency, service: ServiceDependency, binding: Binding = None) -> list[CursorShape]:
     """Cursors of bindings on the channels that the caller may read."""
-    return [
-        CursorShape.from_cursor(c)
-        for c in service.store.catalog.cursors(binding)
-        if caller.has_right("read", c.channel)
-    ]
+    return [CursorShape.of(c) for c in service.store.catalog.cursors(binding) if caller.has_right("read", c.channel)]
 
 
 @router.get("/executions")
@@ -136,7 +137,7 @@ def executions(
         None if caller.token is None else caller.channels_with_right("read", service.store.catalog.heads())
     )
     return [
-        ExecutionShape.from_execution(e)
+        ExecutionShape.of_execution(e)
         for e in service.store.catalog.executions(binding, limit, state=state, among_channels=readable_channels)
     ]
 
@@ -156,7 +157,7 @@ def execution(
             expected="the id of an execution whose channels the caller may read",
             next="GET /v1/executions lists executions",
         )
-    return ExecutionShape.from_execution(stored_execution)
+    return ExecutionShape.of_execution(stored_execution)
 
 
 @router.get("/firings")
@@ -173,10 +174,7 @@ def firings(
         for name, definition in definition_by_binding.items()
         if _may_read_all(caller, definition["channels"].values())
     ]
-    return [
-        FiringShape.from_firing(f)
-        for f in service.store.catalog.firings(binding, limit, among_bindings=readable_bindings)
-    ]
+    return [FiringShape.of(f) for f in service.store.catalog.firings(binding, limit, among_bindings=readable_bindings)]
 
 
 def _may_read_all(caller: Caller, channel_names: Iterable[str]) -> bool:
