@@ -63,10 +63,21 @@ def open_storage(kind: str, folder: Path, memory_bytes: int, catalog_id: str) ->
     """
     try:
         on_disk = SqliteStorage(folder, catalog_id, memory_bytes)
-        return MemoryStorage(on_disk) if kind == "memory" else on_disk
+        return _load_into_memory(on_disk) if kind == "memory" else on_disk
     except StorageFailed as error:
         log.warning("views are kept in memory, and lost when this process ends: %s", error)
         return MemoryStorage()
+
+
+def _load_into_memory(on_disk: SqliteStorage) -> MemoryStorage:
+    """Views in memory that are loaded from a file, and saved to it. Raises StorageFailed if the file cannot be read."""
+    with contextlib.suppress(StorageFailed):
+        return MemoryStorage(on_disk)
+    try:
+        return MemoryStorage(on_disk)  # the read that has found a damage has also recreated the file
+    except StorageFailed:
+        on_disk.close()
+        raise
 
 
 class SqliteStorage:

@@ -212,7 +212,7 @@ def test_a_full_disk_is_an_error_and_writes_succeed_once_there_is_space(kind: st
 
 @pytest.mark.parametrize("damage", ["garbage", "cut", "empty", "flipped"])
 def test_damaged_files_never_give_wrong_answers(kind: str, tmp_path: Path, damage: str) -> None:
-    """An answer is what was written, or nothing is there, or an error; and the next write succeeds."""
+    """An answer is what was written, or nothing is there, or an error; and the next write succeeds, and is saved."""
     rows = {n.to_bytes(KEYSPACE_BYTES, "big"): {b"1": os.urandom(2000)} for n in range(1, 100)}
     storage = open_storage(kind, tmp_path, SMALL, "me")
     storage.write(rows)
@@ -235,6 +235,9 @@ def test_damaged_files_never_give_wrong_answers(kind: str, tmp_path: Path, damag
         assert content(storage) == {}
     assert storage.write({A: {b"1": b"x"}}) and content(storage)[A] == {b"1": b"x"}
     storage.close()
+    reopened = open_storage(kind, tmp_path, SMALL, "me")
+    assert content(reopened)[A] == {b"1": b"x"}, "what is written after the damage is saved again"
+    reopened.close()
 
 
 def test_threads_share_a_storage(storage: Storage) -> None:
