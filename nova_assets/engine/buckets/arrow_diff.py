@@ -6,10 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nova_assets.engine.buckets.arrow_merge import with_deleted_column
 from nova_assets.engine.buckets.key_order import (
     Mask,
     RowIndices,
     find_key_positions,
+    floats_as_integers,
     one_chunk,
     to_numpy_mask,
     to_single_array,
@@ -17,7 +19,6 @@ from nova_assets.engine.buckets.key_order import (
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import Keyed, MergeModel
-from nova_assets.model.schema import DELETED
 
 
 def diff_tables(old: pa.Table, new: pa.Table, model: MergeModel, layout: KeyLayout) -> pa.Table:
@@ -42,7 +43,7 @@ def diff_tables(old: pa.Table, new: pa.Table, model: MergeModel, layout: KeyLayo
     needs_delete = _needs_delete_before_insert(old.take(old_row_indices), new.take(new_row_indices), model)
     deletions = old.take(np.concatenate([np.flatnonzero(~is_in_new), old_row_indices[needs_delete]]))
     live_rows = new.take(np.concatenate([np.flatnonzero(is_inserted), new_row_indices]))
-    rows = pa.concat_tables([_with_deleted_column(deletions, True), _with_deleted_column(live_rows, False)])
+    rows = pa.concat_tables([with_deleted_column(deletions, True), with_deleted_column(live_rows, False)])
     return sort_into_buckets(one_chunk(rows), layout).rows
 
 
@@ -65,18 +66,14 @@ def _equal_null_safe(left: pa.Array, right: pa.Array) -> Mask:
         for n in range(left.type.num_fields):
             equal &= _equal_null_safe(left.field(n), right.field(n))
     else:
-        equal = to_numpy_mask(pc.fill_null(pc.equal(left, right), False))
-        if pa.types.is_floating(left.type):
-            equal = equal | to_numpy_mask(pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
+        equal = to_numpy_mask(pc.fill_null(pc.equal(floats_as_integers(left), floats_as_integers(right)), False))
     return (left_valid & right_valid & equal) | (~left_valid & ~right_valid)
 
 
 def _less_in_spark_order(left: pa.Array, right: pa.Array) -> Mask:
     """Mask of rows whose left value is less in Spark's order: null is smallest, NaN is greatest."""
     left_valid, right_valid = to_numpy_mask(pc.is_valid(left)), to_numpy_mask(pc.is_valid(right))
-    less = to_numpy_mask(pc.fill_null(pc.less(left, right), False))
-    if pa.types.is_floating(left.type):
-        less = less | to_numpy_mask(pc.fill_null(pc.and_not(pc.is_nan(right), pc.is_nan(left)), False))
+    less = to_numpy_mask(pc.fill_null(pc.less(floats_as_integers(left), floats_as_integers(right)), False))
     return (left_valid & right_valid & less) | (~left_valid & right_valid)
 
 
@@ -90,7 +87,3 @@ def _needs_delete_before_insert(old_rows: pa.Table, new_rows: pa.Table, model: M
         is_less |= is_tied & _less_in_spark_order(new_values, old_values)
         is_tied &= _equal_null_safe(new_values, old_values)
     return is_less
-
-
-def _with_deleted_column(rows: pa.Table, is_deleted: bool) -> pa.Table:
-    return rows.append_column(pa.field(DELETED, pa.bool_(), False), pa.repeat(pa.scalar(is_deleted), rows.num_rows))

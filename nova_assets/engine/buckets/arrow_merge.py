@@ -18,10 +18,12 @@ from nova_assets.engine.buckets.key_order import (
     RowIndices,
     find_key_positions,
     first_of_key_mask,
+    floats_as_integers,
     last_of_key_mask,
     one_chunk,
     sort_by_key,
     to_numpy_mask,
+    to_single_array,
 )
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
@@ -62,8 +64,9 @@ def merge_changes(base: pa.Table, changes: pa.Table, model: MergeModel, key_colu
     positions, is_in_base = find_key_positions(base, first_change_per_key, key_columns)
     changed_base_rows = positions[is_in_base]
     if model.needs_earlier_row and len(changed_base_rows):
-        changed_rows = base.take(pa.array(changed_base_rows))
-        changes = compose_deltas([_as_insert_changes(changed_rows, changes.schema), changes], model, key_columns)
+        changed_rows = with_deleted_column(base.take(pa.array(changed_base_rows)), False)
+        as_change = changed_rows.select(changes.column_names).cast(changes.schema)
+        changes = compose_deltas([as_change, changes], model, key_columns)
         first_change_per_key = changes.filter(pa.array(first_of_key_mask(changes, key_columns)))
         positions, _ = find_key_positions(base, first_change_per_key, key_columns)
     is_live = pc.invert(changes[DELETED])
@@ -79,13 +82,13 @@ def drop_deletions(changes: pa.Table) -> pa.Table:
     return changes.filter(pc.invert(changes[DELETED])).drop_columns([DELETED])
 
 
+def with_deleted_column(rows: pa.Table, is_deleted: bool) -> pa.Table:
+    """Rows as a change that deletes, or inserts, all of them."""
+    return rows.append_column(DELETED, pa.repeat(pa.scalar(is_deleted), rows.num_rows))
+
+
 _DELTA_INDEX = "__nova_seq"
 _GROUP = "__nova_group"
-
-
-def _as_insert_changes(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    insert_rows = rows.append_column(pa.field(DELETED, pa.bool_(), False), pa.repeat(pa.scalar(False), rows.num_rows))
-    return insert_rows.select(schema.names).cast(schema)
 
 
 def _merge_sorted_rows(
@@ -152,12 +155,8 @@ def _group_sort_indices(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
     """Sort indices by group and then by columns in Spark's order: nulls are smallest, NaN is greatest."""
     sort_columns: dict[str, Any] = {"g": rows[_GROUP]}
     for n, column in enumerate(columns):
-        values = rows[column]
-        sort_columns[f"v{n}"] = pc.is_valid(values)
-        if pa.types.is_floating(values.type):
-            sort_columns[f"n{n}"] = pc.fill_null(pc.is_nan(values), False)
-            values = pc.if_else(sort_columns[f"n{n}"], pa.scalar(0.0, values.type), values)
-        sort_columns[f"x{n}"] = values
+        sort_columns[f"v{n}"] = pc.is_valid(rows[column])
+        sort_columns[f"x{n}"] = floats_as_integers(to_single_array(rows[column]))
     sort_columns["p"] = pa.array(np.arange(rows.num_rows))
     return pc.sort_indices(pa.table(sort_columns), sort_keys=[(name, "ascending") for name in sort_columns])
 

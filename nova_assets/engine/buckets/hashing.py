@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nova_assets.engine.buckets.key_order import to_single_array
+
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 SEED = 42
@@ -39,13 +41,11 @@ def hash_keys(table: pa.Table, key_columns: Sequence[str]) -> Hashes:
     found = np.full(table.num_rows, SEED, np.uint64)
     with np.errstate(over="ignore"):
         for name in key_columns:
-            found = _hash_column(table.column(name).combine_chunks(), found)
+            found = _hash_column(to_single_array(table.column(name)), found)
     return found
 
 
 def _hash_column(values: pa.Array, seeds: Hashes) -> Hashes:
-    if isinstance(values, pa.ChunkedArray):  # without rows, or still with several chunks
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     type_ = values.type
     if pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_large_string(type_):
         return hash_bytes(values, seeds)

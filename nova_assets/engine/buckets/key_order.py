@@ -208,13 +208,14 @@ def to_single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def floats_as_integers(array: pa.Array) -> pa.Array:
     """Integers that are equal and ordered as Spark's floats are, in place of floats; other values unchanged.
 
-    Both zeros are one integer. All NaNs are one integer, the greatest.
+    Both zeros are one integer. All NaNs are one integer, the greatest. Nulls stay nulls.
     """
     if not pa.types.is_floating(array.type):
         return array
     floats = array.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 + 0.0 = 0.0
     bits = np.where(np.isnan(floats), np.nan, floats).view(np.int64)
-    return pa.array(np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits))
+    is_null = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return pa.array(np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits), mask=is_null)
 
 
 def _as_integers(array: pa.Array) -> npt.NDArray[Any] | None:

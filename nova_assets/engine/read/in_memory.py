@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets import arrow_merge
 from nova_assets.engine.buckets.arrow_diff import diff_tables
-from nova_assets.engine.buckets.key_order import one_chunk
+from nova_assets.engine.buckets.key_order import floats_as_integers, one_chunk, to_single_array
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.engine.read.stored_columns import stored_column_names
-from nova_assets.engine.rows.canonical_keys import canonicalize_array
 from nova_assets.engine.storage.formatted_files import FormattedFile, formatted_file
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
@@ -137,7 +136,7 @@ def _concat_or_empty(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
 
 _THERE, _REMOVED, _ADDED = "__nova_there", "__nova_removed", "__nova_added"
 _EARLIER_REMOVED, _EARLIER_ADDED = "__nova_earlier_removed", "__nova_earlier_added"
-_CANONICAL = "__nova_canonical_"
+_COMPARABLE = "__nova_comparable_"
 
 
 def compose_row_changes(deltas: Sequence[pa.Table]) -> pa.Table:
@@ -175,7 +174,7 @@ def merge_row_changes(base: pa.Table, changes: pa.Table) -> pa.Table:
 def to_delta_rows(changes: pa.Table) -> pa.Table:
     """The changes as rows of one delta, with ``_deleted`` last."""
     parts = [(_repeat_rows(changes, changes.column(c)), c == _REMOVED) for c in (_REMOVED, _ADDED)]
-    return pa.concat_tables([p.append_column(DELETED, pa.repeat(pa.scalar(d), p.num_rows)) for p, d in parts])
+    return pa.concat_tables([arrow_merge.with_deleted_column(rows, is_deleted) for rows, is_deleted in parts])
 
 
 def _count_changes(delta: pa.Table) -> pa.Table:
@@ -190,12 +189,12 @@ def _add_up(tables: Sequence[pa.Table], numbers: Sequence[str]) -> pa.Table:
     together = pa.concat_tables(tables, promote_options="default")
     columns = _columns(together)
     floats = {c for c in columns if pa.types.is_floating(together.field(c).type)}
-    canonical_names = [f"{_CANONICAL}{c}" if c in floats else c for c in columns]
+    comparable_names = [f"{_COMPARABLE}{c}" if c in floats else c for c in columns]
     for c in floats:
-        canonical = [canonicalize_array(chunk) for chunk in together.column(c).chunks]
-        together = together.append_column(f"{_CANONICAL}{c}", pa.chunked_array(canonical, together.field(c).type))
+        comparable = floats_as_integers(to_single_array(together.column(c)))
+        together = together.append_column(f"{_COMPARABLE}{c}", comparable)
     aggregates = [*((n, "sum") for n in numbers), *((c, "first") for c in floats)]
-    sums = together.group_by(canonical_names, use_threads=False).aggregate(aggregates)
+    sums = together.group_by(comparable_names, use_threads=False).aggregate(aggregates)
     found = [sums.column(f"{c}_first") if c in floats else sums.column(c) for c in columns]
     rows = pa.table(found, schema=pa.schema([together.field(c) for c in columns]))
     for n in numbers:

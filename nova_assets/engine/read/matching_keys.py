@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.key_order import floats_as_integers, to_single_array
 from nova_assets.errors import SchemaMismatch
@@ -47,14 +46,15 @@ def filter_rows_by_keys(rows: pa.Table, keys: pa.Table, key_columns: Sequence[st
     ):
         return None
     try:
-        wanted_keys = pa.table({c: keys.column(c).cast(type_) for c, type_ in type_by_column.items()})
+        wanted_keys = {c: keys.column(c).cast(type_) for c, type_ in type_by_column.items()}
     except pa.ArrowInvalid:  # a number outside the range of the column
         return None
-    wanted_keys = pa.table([_comparable(c) for c in wanted_keys.columns], names=list(key_columns))
-    numbered = pa.table(
-        {**{c: _comparable(rows.column(c)) for c in key_columns}, _ROW: pa.array(range(rows.num_rows), pa.int64())}
+    wanted, comparable = (
+        pa.table({c: floats_as_integers(to_single_array(column)) for c, column in columns.items()})
+        for columns in (wanted_keys, {c: rows.column(c) for c in key_columns})
     )
-    row_numbers = numbered.join(wanted_keys, list(key_columns), join_type="left semi").column(_ROW)
+    numbered = comparable.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
+    row_numbers = numbered.join(wanted, list(key_columns), join_type="left semi").column(_ROW)
     return rows.take(row_numbers.combine_chunks().sort())
 
 
@@ -64,12 +64,6 @@ def _has_bytewise_equality(type_: pa.DataType) -> bool:
     t = pa.types
     kinds = (t.is_integer, t.is_string, t.is_date, t.is_boolean, t.is_timestamp, t.is_floating, t.is_decimal)
     return any(kind(type_) for kind in kinds)
-
-
-def _comparable(column: pa.ChunkedArray) -> pa.Array:
-    array = to_single_array(column)
-    integers = floats_as_integers(array)
-    return integers if integers is array else pc.if_else(array.is_valid(), integers, None)
 
 
 def _are_comparable_types(key_type: pa.DataType, row_type: pa.DataType) -> bool:

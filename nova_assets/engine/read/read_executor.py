@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from nova_assets.engine.buckets.arrow_merge import with_deleted_column
 from nova_assets.engine.read.in_memory import compute_in_memory
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, MergeUnitReadPlan
 from nova_assets.engine.session import shared_settings
@@ -90,12 +91,12 @@ class ReadExecutor:
             return to_arrow_schema(columns.with_all_nullable()).empty_table()
         if isinstance(read, SnapshotAsInserts):
             rows = self.read_without_spark(read.snapshot)
-            return rows if rows is None or not read.snapshot.merge.has_deletions else mark_as_inserts(rows)
+            return rows if rows is None or not read.snapshot.merge.has_deletions else with_deleted_column(rows, False)
         if isinstance(read, ChangeUnion):
             parts = [self.read_without_spark(p) for p in read.parts]
             tables = [p for p in parts if p is not None]
             if any(DELETED in t.column_names for t in tables):  # blocks of an earlier Append model only add rows
-                tables = [t if DELETED in t.column_names else mark_as_inserts(t) for t in tables]
+                tables = [t if DELETED in t.column_names else with_deleted_column(t, False) for t in tables]
             return pa.concat_tables(tables, promote_options="default") if len(tables) == len(parts) else None
         if (
             not isinstance(read, Snapshot | DeltaChain | SnapshotDiff)
@@ -156,8 +157,3 @@ class ReadExecutor:
             log.info("computed by Spark: %s", error)
             return None
         return None if rows is None else rows.cast(pa.schema([f.with_nullable(True) for f in rows.schema]))
-
-
-def mark_as_inserts(rows: pa.Table) -> pa.Table:
-    """Rows as a change that inserts all of them."""
-    return rows.append_column(DELETED, pa.repeat(pa.scalar(False), rows.num_rows))

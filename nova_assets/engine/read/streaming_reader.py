@@ -14,10 +14,11 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nova_assets.engine.buckets.arrow_merge import with_deleted_column
 from nova_assets.engine.buckets.merge_unit import read_merge_unit
 from nova_assets.engine.read.in_memory import formatted_files_of_block, read_fitted_rows
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReadPlan
-from nova_assets.engine.read.read_executor import ReadExecutor, mark_as_inserts
+from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.external_rows import open_external_file
 from nova_assets.engine.storage.integrity import open_block_file, read_block_file_footer
@@ -98,7 +99,7 @@ class StreamingReader:
             return iter(())
         if isinstance(read, SnapshotAsInserts):
             rows = self._read_tables(read.snapshot, columns.without_columns(DELETED))
-            return map(mark_as_inserts, rows) if DELETED in columns else rows
+            return (with_deleted_column(t, False) for t in rows) if DELETED in columns else rows
         if isinstance(read, ChangeUnion):
             return chain.from_iterable([self._read_tables(p, columns) for p in read.parts])
         if self.read_executor.forced_strategy == "spark":
