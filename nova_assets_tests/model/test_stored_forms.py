@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets.file_writer import WrittenFile
-from nova_assets.engine.storage.parquet_footers import FileSummary
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_table import DatabaseTable
@@ -144,15 +142,6 @@ OBJECTS: Mapping[str, Stored] = {
             "i",
         ),
         Notification.from_json,
-    ),
-    "footer": Stored(
-        FileSummary("a.parquet", 3, 99, {"k": (1, 2)}, {"k": 0, "v": None}, "d", "f", 200), FileSummary.from_json
-    ),
-    "written file": Stored(
-        WrittenFile(
-            FileSummary("a.parquet", 3, 99, {"k": (1, 2)}, {"k": 0}), HashBuckets(2, 0, (1, 2)), 1, True, ("p=1",)
-        ),
-        WrittenFile.from_json,
     ),
 }
 

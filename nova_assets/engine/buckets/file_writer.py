@@ -8,6 +8,7 @@ its neighbours.
 from __future__ import annotations
 
 import itertools
+import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from nova_assets.engine.storage.parquet_footers import FileSummary, summarize_wr
 from nova_assets.engine.storage.parquet_writer import ParquetFileWriter
 from nova_assets.errors import NotSupported, PartitionError, WarehouseUnavailable
 from nova_assets.formats.python_values import to_python_rows
-from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange, key_placement_from_json
+from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange
 from nova_assets.model.partition_of_row import partition_of_row
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import DELETED
@@ -126,27 +127,6 @@ class WrittenFile:
     def bytes(self) -> int:
         return self.footer.bytes
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "footer": self.footer.as_json(),
-            "place": None if self.key_placement is None else self.key_placement.as_json(),
-            "deletes": self.deleted_rows,
-            "repeated": self.has_repeated_keys,
-            "partitions": self.partitions,
-            "refusal": self.partition_error_args,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> WrittenFile:
-        return WrittenFile(
-            FileSummary.from_json(data["footer"]),
-            key_placement_from_json(data["place"]),
-            data["deletes"],
-            data["repeated"],
-            tuple(data["partitions"]),
-            data["refusal"],
-        )
-
 
 def write_sorted_file(
     table: pa.Table, path: str, target: FileTarget, *, bucket_count: int = 1, common_bucket: HashBucket | None = None
@@ -206,6 +186,22 @@ def write_unsorted_files(
             file = None
     if file is not None:
         yield file.finish()
+
+
+def gather_tables(
+    pieces: Iterable[pa.Table | pa.RecordBatch], target_bytes: int, max_rows: int = sys.maxsize
+) -> Iterator[pa.Table]:
+    """Rows in tables of about the given size in memory, or number of rows. Each piece has rows of one schema."""
+    pending: list[pa.Table] = []
+    size = rows = 0
+    for piece in pieces:
+        pending.append(piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]))
+        size, rows = size + piece.nbytes, rows + piece.num_rows
+        if size >= target_bytes or rows >= max_rows:
+            yield pa.concat_tables(pending)
+            pending, size, rows = [], 0, 0
+    if pending:
+        yield pa.concat_tables(pending)
 
 
 def check_row_count(written_files: Iterable[WrittenFile], expected_rows: int, error_label: str) -> None:

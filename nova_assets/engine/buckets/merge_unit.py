@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,11 +12,12 @@ from nova_assets.engine.buckets.arrow_diff import diff_tables
 from nova_assets.engine.buckets.file_reader import read_unit_rows
 from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
+from nova_assets.engine.rows.stored_columns import fit_stored_rows
 from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.key_layout import KeyLayout, KeyPlacement
-from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
+from nova_assets.plan.block_layout import CommonLayout
 from nova_assets.plan.merge_units import MergeUnit
 
 
@@ -26,12 +27,12 @@ class MergeSourceFile:
 
     Args:
         key_placement: key placement of the file.
-        stored_column_names: stored name of each column of the schema; None for columns that the file lacks.
+        column_by_stored_name: columns to read, by the names under which the file has them.
     """
 
     path: str
     key_placement: KeyPlacement
-    stored_column_names: tuple[str | None, ...]
+    column_by_stored_name: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,37 +72,35 @@ class MergeUnitRead:
     old_task: MergeUnitTask | None = None
 
 
-def read_merge_unit(unit_read: MergeUnitRead, schema: Schema, model: MergeModel, layout: KeyLayout) -> pa.Table:
+def read_merge_unit(unit_read: MergeUnitRead, layout: CommonLayout) -> pa.Table:
     """Rows of a read of one merge unit."""
     if unit_read.old_task is not None:
-        old, new = (read_unit_snapshot(w, schema, model, layout) for w in (unit_read.old_task, unit_read.task))
-        return diff_tables(old, new, model, layout)
+        old, new = (_read_unit_snapshot(w, layout) for w in (unit_read.old_task, unit_read.task))
+        return diff_tables(old, new, layout.model, layout.layout)
     if unit_read.changes_only:
-        return read_unit_changes(unit_read.task, schema, model, layout)
-    return read_unit_snapshot(unit_read.task, schema, model, layout)
+        return read_unit_changes(unit_read.task, layout)
+    return _read_unit_snapshot(unit_read.task, layout)
 
 
-def read_unit_snapshot(task: MergeUnitTask, schema: Schema, model: MergeModel, layout: KeyLayout) -> pa.Table:
+def _read_unit_snapshot(task: MergeUnitTask, layout: CommonLayout) -> pa.Table:
     """Sorted rows of a snapshot in a merge unit."""
-    return merge_onto_base(task, read_unit_changes(task, schema, model, layout), schema, model, layout)
+    return merge_onto_base(task, read_unit_changes(task, layout), layout)
 
 
-def merge_onto_base(
-    task: MergeUnitTask, changes: pa.Table, schema: Schema, model: MergeModel, layout: KeyLayout
-) -> pa.Table:
+def merge_onto_base(task: MergeUnitTask, changes: pa.Table, layout: CommonLayout) -> pa.Table:
     """Base of a merge unit after the given changes."""
     if not task.base_files:
-        return arrow_merge.drop_deletions(changes).cast(to_arrow_schema(schema.with_all_nullable()))
-    base = _read_block_rows(task.base_files, task, schema, layout)
-    return arrow_merge.merge_changes(base, changes, model, layout.order) if changes.num_rows else base
+        return arrow_merge.drop_deletions(changes).cast(to_arrow_schema(layout.schema.with_all_nullable()))
+    base = _read_block_rows(task.base_files, task, layout.schema, layout.layout)
+    return arrow_merge.merge_changes(base, changes, layout.model, layout.layout.order) if changes.num_rows else base
 
 
-def read_unit_changes(task: MergeUnitTask, schema: Schema, model: MergeModel, layout: KeyLayout) -> pa.Table:
+def read_unit_changes(task: MergeUnitTask, layout: CommonLayout) -> pa.Table:
     """Composed changes of all deltas in a merge unit."""
-    marked = schema.with_deleted()
-    each = [_read_block_rows(delta, task, marked, layout) for delta in task.delta_files]
+    marked = layout.schema.with_deleted()
+    each = [_read_block_rows(delta, task, marked, layout.layout) for delta in task.delta_files]
     return (
-        arrow_merge.compose_deltas(each, model, layout.order)
+        arrow_merge.compose_deltas(each, layout.model, layout.layout.order)
         if each
         else schema_fit.fit_to_schema(pa.table({}), marked.with_all_nullable())
     )
@@ -111,19 +110,12 @@ def _read_block_rows(
     source_files: Sequence[MergeSourceFile], task: MergeUnitTask, schema: Schema, layout: KeyLayout
 ) -> pa.Table:
     """Sorted rows of one block in a merge unit."""
-    names, relaxed = schema.names, schema.with_all_nullable()  # a file may be older than a required column
+    relaxed = schema.with_all_nullable()  # a file may be older than a required column
     tables = []
     for source in source_files:
-        column_by_stored_name = {
-            own: name for name, own in zip(names, source.stored_column_names, strict=True) if own is not None
-        }
+        columns = source.column_by_stored_name
         rows = read_unit_rows(
-            source.path, source.key_placement, task.merge_unit, layout, list(column_by_stored_name), task.key_filter
+            source.path, source.key_placement, task.merge_unit, layout, list(columns), task.key_filter
         )
-        tables.append(
-            schema_fit.fit_to_schema(
-                rows.rename_columns([column_by_stored_name[c] for c in rows.column_names]), relaxed
-            )
-        )
-    rows = one_chunk(pa.concat_tables(tables))
-    return sort_into_buckets(rows, layout).rows
+        tables.append(fit_stored_rows(rows, columns, relaxed))
+    return sort_into_buckets(one_chunk(pa.concat_tables(tables)), layout).rows

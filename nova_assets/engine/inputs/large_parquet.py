@@ -6,7 +6,7 @@ memory, while other writers put hundreds of megabytes of wide rows into a page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nova_assets.engine.buckets.spark_jobs import MAX_BATCH_ROWS, frame_of_tasks
 from nova_assets.engine.inputs.user_tables import (
     add_missing_columns,
     concat_file_tables,
     convert_user_table,
 )
-from nova_assets.engine.session.worker_errors import to_task_error
+from nova_assets.engine.session.worker_errors import as_task_errors
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.input_file import InputFile, name_file_in_errors
@@ -31,7 +32,6 @@ from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.formats.value_checks import validate_table
 from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema
 from nova_assets.model.value_conversion import TYPED
-from nova_assets.nova_error import NovaError
 from nova_assets.plan.batch_size import (
     ARROW_BATCH_BYTES,
     SPLIT_BYTES,
@@ -43,9 +43,6 @@ from nova_assets.plan.batch_size import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_MAX_BATCH_ROWS = 1 << 16
-"""Maximum number of rows in a batch that is passed to Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ class LargeParquetFiles:
         """One part per task, each with about the same uncompressed size."""
         for path, footer in zip(self.paths, self._footers, strict=True):
             row_bytes = uncompressed_bytes(footer) // max(1, footer.num_rows)
-            batch_rows, first_row_number = rows_per_batch(ARROW_BATCH_BYTES, row_bytes, _MAX_BATCH_ROWS), 1
+            batch_rows, first_row_number = rows_per_batch(ARROW_BATCH_BYTES, row_bytes, MAX_BATCH_ROWS), 1
             for groups in _row_groups_per_task(footer):
                 yield ParquetPart(path, groups, first_row_number, batch_rows)
                 first_row_number += sum(footer.row_group(n).num_rows for n in groups)
@@ -119,8 +116,14 @@ class LargeParquetFiles:
         from nova_assets.engine.rows.spark_types import to_struct
 
         columns, parts = self.row_schema(), list(self.split_into_parts())
-        job = _read_parts_job(parts, self._schema, self._allow_widening, columns)
-        return spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(job, to_struct(columns))
+        schema, allow_widening = self._schema, self._allow_widening
+
+        def read(n: int) -> Iterator[pa.RecordBatch]:
+            with as_task_errors():
+                for table in read_part(parts[n], schema, allow_widening, columns):
+                    yield from table.to_batches()
+
+        return frame_of_tasks(spark, read, len(parts), to_struct(columns))
 
     def _empty_table(self, path: Path, footer: pq.FileMetaData) -> pa.Table:
         """Empty table with the columns of a file."""
@@ -182,20 +185,3 @@ def _has_only_deletions(footer: pq.FileMetaData) -> bool:
         return False
     statistics = [footer.row_group(n).column(names.index(DELETED)).statistics for n in range(footer.num_row_groups)]
     return all(s is not None and s.has_min_max and s.min is True and s.null_count == 0 for s in statistics)
-
-
-def _read_parts_job(
-    parts: Sequence[ParquetPart], schema: Schema | None, allow_widening: bool, row_schema: Schema
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Task for Spark: consumes numbers of parts, and yields the rows of these parts."""
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in batches:
-                for n in batch.column(0).to_pylist():
-                    for table in read_part(parts[n], schema, allow_widening, row_schema):
-                        yield from table.to_batches()
-        except NovaError as error:
-            raise to_task_error(error) from None
-
-    return read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
@@ -11,15 +11,16 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from nova_assets.engine.buckets.spark_jobs import frame_of_tasks, to_spark_batches
 from nova_assets.engine.read.literal_paths import load_paths
 from nova_assets.engine.read.spark_merge import DELTA_INDEX
-from nova_assets.engine.read.stored_columns import stored_column_names, stored_column_types
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
 from nova_assets.engine.rows.spark_widening import widen_column
+from nova_assets.engine.rows.stored_columns import columns_by_stored_name, stored_column_names, stored_column_types
 from nova_assets.engine.session.lazy_session import LazySparkSession
-from nova_assets.engine.session.worker_errors import to_task_error
+from nova_assets.engine.session.worker_errors import as_task_errors
 from nova_assets.engine.storage import external_files, file_io, formatted_files
 from nova_assets.engine.storage.formatted_files import FormattedFile
 from nova_assets.engine.storage.warehouse import Warehouse
@@ -28,8 +29,6 @@ from nova_assets.model.block import Block, DataFile
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
 from nova_assets.model.type_widening import has_other_fields
-from nova_assets.nova_error import NovaError
-from nova_assets.plan.batch_size import ARROW_BATCH_BYTES, rows_per_batch
 
 FORMATS = ("parquet", *formatted_files.FORMATS)
 """File formats that blocks may have. Spark reads Parquet, and this package reads the other formats."""
@@ -99,10 +98,10 @@ class BlockReader:
             raise NotSupported(
                 f"blocks of format {block.manifest.format!r} cannot be read", expected=" or ".join(FORMATS)
             )
-        names, indexes = stored_column_names(block, schema), delta_index_by_path or {}
+        columns, indexes = columns_by_stored_name(block, schema), delta_index_by_path or {}
         addresses = self.warehouse.verified_addresses(block.manifest.files)
         return [
-            formatted_files.formatted_file(block, f, address, schema, names, indexes.get(f.path))
+            formatted_files.formatted_file(block, f, address, columns, indexes.get(f.path))
             for f, address in zip(block.manifest.files, addresses, strict=True)
         ]
 
@@ -112,12 +111,17 @@ class BlockReader:
         """Rows of files that this package reads: in Spark's workers, or in this process if workers cannot run it."""
         relaxed = schema.with_all_nullable()
         columns = Schema((*relaxed.fields, Field(DELTA_INDEX, DataType("int")))) if with_delta_index else relaxed
+
+        def read(n: int) -> pa.Table:
+            return _read_with_delta_index(files[n], relaxed, with_delta_index=with_delta_index)
+
+        def read_in_worker(n: int) -> Iterator[pa.RecordBatch]:
+            with as_task_errors():
+                yield from to_spark_batches(read(n))
+
         if self.session.can_use_workers:
-            spark = self.session.get()
-            job = read_formatted_files_job(files, relaxed, with_delta_index=with_delta_index)
-            return spark.range(0, len(files), 1, len(files)).mapInArrow(job, to_struct(columns))
-        tables = [read_with_delta_index(f, relaxed, with_delta_index=with_delta_index) for f in files]
-        return self.session.to_frame(pa.concat_tables(tables))
+            return frame_of_tasks(self.session.get(), read_in_worker, len(files), to_struct(columns))
+        return self.session.to_frame(pa.concat_tables([read(n) for n in range(len(files))]))
 
     def _read_external_blocks(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
         """Rows of external files. Folder names give the values of partition columns. Columns that a file lacks are
@@ -223,29 +227,8 @@ def _stored_column_as_field(field: Field, stored_field: Field | None) -> Column:
     return column if stored_field.type == field.type else widen_column(column, stored_field.type, field.type)
 
 
-_MAX_BATCH_ROWS = 1 << 16
-
-
-def read_with_delta_index(file: FormattedFile, schema: Schema, *, with_delta_index: bool) -> pa.Table:
+def _read_with_delta_index(file: FormattedFile, schema: Schema, *, with_delta_index: bool) -> pa.Table:
     """Rows of a file, with the index of its delta if requested."""
     rows = file.read(schema)
     index = pa.scalar(file.delta_index, pa.int32())
     return rows.append_column(DELTA_INDEX, pa.repeat(index, rows.num_rows)) if with_delta_index else rows
-
-
-def read_formatted_files_job(
-    files: Sequence[FormattedFile], schema: Schema, *, with_delta_index: bool
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Task for Spark: consumes numbers of files, and yields the rows of these files."""
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in batches:
-                for n in batch.column(0).to_pylist():
-                    rows = read_with_delta_index(files[n], schema, with_delta_index=with_delta_index)
-                    width = rows.nbytes // max(1, rows.num_rows)
-                    yield from rows.to_batches(rows_per_batch(ARROW_BATCH_BYTES, width, _MAX_BATCH_ROWS))
-        except NovaError as error:
-            raise to_task_error(error) from None
-
-    return read

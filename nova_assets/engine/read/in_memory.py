@@ -17,7 +17,7 @@ from nova_assets.engine.buckets import arrow_merge
 from nova_assets.engine.buckets.arrow_diff import diff_tables
 from nova_assets.engine.buckets.key_order import floats_as_integers, one_chunk, to_single_array
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
-from nova_assets.engine.read.stored_columns import stored_column_names
+from nova_assets.engine.rows.stored_columns import columns_by_stored_name, fit_stored_rows
 from nova_assets.engine.storage.formatted_files import FormattedFile, formatted_file
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
@@ -110,8 +110,8 @@ def _read_block_rows(block: Block, files: Sequence[pq.ParquetFile], schema: Sche
 
 def formatted_files_of_block(block: Block, warehouse: Warehouse, schema: Schema) -> list[FormattedFile]:
     """Files of a block in another format than Parquet, to be read in the columns of a schema."""
-    names = stored_column_names(block, schema)
-    return [formatted_file(block, f, warehouse.file_address(f), schema, names, None) for f in block.manifest.files]
+    columns = columns_by_stored_name(block, schema)
+    return [formatted_file(block, f, warehouse.file_address(f), columns) for f in block.manifest.files]
 
 
 def read_fitted_rows(
@@ -123,11 +123,8 @@ def read_fitted_rows(
         read_columns: returns the rows of the file in the given stored columns.
         schema: schema of the result, nullable if the file may be older than a required column.
     """
-    column_by_stored_name = {
-        own: name for name, own in zip(schema.names, stored_column_names(block, schema), strict=True) if own is not None
-    }
-    rows = read_columns([c for c in file.schema_arrow.names if c in column_by_stored_name])
-    return schema_fit.fit_to_schema(rows.rename_columns([column_by_stored_name[c] for c in rows.column_names]), schema)
+    columns = columns_by_stored_name(block, schema)
+    return fit_stored_rows(read_columns([c for c in file.schema_arrow.names if c in columns]), columns, schema)
 
 
 def _concat_or_empty(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:

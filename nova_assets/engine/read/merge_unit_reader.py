@@ -19,13 +19,13 @@ from nova_assets.engine.buckets.file_reader import slice_key_range
 from nova_assets.engine.buckets.key_order import first_of_key_mask, one_chunk, sort_by_key
 from nova_assets.engine.buckets.merge_unit import MergeSourceFile, MergeUnitRead, MergeUnitTask, read_merge_unit
 from nova_assets.engine.buckets.row_layout import bucket_numbers
-from nova_assets.engine.read.stored_columns import stored_column_names
+from nova_assets.engine.buckets.spark_jobs import read_units_by_spark
+from nova_assets.engine.rows.stored_columns import columns_by_stored_name
 from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.key_layout import KeyLayout
-from nova_assets.model.merge import MergeModel
 from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import Schema
 from nova_assets.model.value_conversion import convert_value
@@ -56,21 +56,19 @@ class MergeUnitReadPlan:
 
     Args:
         unit_reads: the reads of the single units.
-        schema: schema of the channel's rows.
+        layout: with the schema of the channel's rows.
         has_deleted_column: whether the rows are changes, with ``_deleted``.
         bytes_to_open: size of the files, or parts of files, that are opened; approximate if only some columns are read.
     """
 
     unit_reads: tuple[MergeUnitRead, ...]
-    schema: Schema
-    model: MergeModel
-    layout: KeyLayout
+    layout: CommonLayout
     has_deleted_column: bool
     bytes_to_open: int
 
     @property
     def row_schema(self) -> Schema:
-        return self.schema.with_deleted() if self.has_deleted_column else self.schema
+        return self.layout.schema.with_deleted() if self.has_deleted_column else self.layout.schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +106,16 @@ class MergeUnitReader:
     def read_table(self, plan: MergeUnitReadPlan) -> pa.Table:
         """Rows of a plan, computed in this process."""
         with ThreadPoolExecutor(_THREADS) as pool:
-            tables = list(pool.map(lambda u: read_merge_unit(u, plan.schema, plan.model, plan.layout), plan.unit_reads))
+            tables = list(pool.map(lambda u: read_merge_unit(u, plan.layout), plan.unit_reads))
         schema = to_arrow_schema(plan.row_schema.with_all_nullable())
         return pa.concat_tables(t.cast(schema) for t in tables) if tables else schema.empty_table()
 
     def read_frame(self, plan: MergeUnitReadPlan) -> DataFrame:
         """Rows of a plan as a frame. A Spark task computes each unit when the frame is evaluated."""
-        from nova_assets.engine.buckets.spark_jobs import read_units_by_spark
         from nova_assets.engine.rows.spark_types import to_struct
 
         spark_schema = to_struct(plan.row_schema.with_all_nullable())
-        return read_units_by_spark(
-            self.session.get(), plan.unit_reads, plan.schema, plan.model, plan.layout, plan.row_schema, spark_schema
-        )
+        return read_units_by_spark(self.session.get(), plan.unit_reads, plan.layout, plan.row_schema, spark_schema)
 
     def plan_unit_reads(
         self, read: Snapshot | DeltaChain | SnapshotDiff, key_filter: pa.Table | None = None
@@ -164,7 +159,7 @@ class MergeUnitReader:
         )
         stored = next(b.manifest.schema for b in reversed(source_blocks(read)) if isinstance(b, Block))
         bytes_to_open = int(sum(unit.size.bytes for unit, _ in units_with_keys) * share_of_row(schema, stored))
-        return MergeUnitReadPlan(unit_reads, schema, shared_layout.model, layout, changes_only, bytes_to_open)
+        return MergeUnitReadPlan(unit_reads, shared_layout, changes_only, bytes_to_open)
 
     def _plan_diff(self, read: SnapshotDiff, shared_layout: CommonLayout) -> MergeUnitReadPlan | None:
         layout, schema = shared_layout.layout, shared_layout.schema
@@ -187,7 +182,7 @@ class MergeUnitReader:
                 for a, b in unit_pairs
             ]
             bytes_to_open += sum(a.size.bytes + b.size.bytes for a, b in unit_pairs)
-        return MergeUnitReadPlan(tuple(unit_reads), schema, shared_layout.model, layout, True, bytes_to_open)
+        return MergeUnitReadPlan(tuple(unit_reads), shared_layout, True, bytes_to_open)
 
     def check_unit_files(self, units: Iterable[MergeTask]) -> None:
         """Check that the files of some units exist unchanged, all concurrently.
@@ -209,7 +204,7 @@ class MergeUnitReader:
     def _source_file(self, block: Block, file: DataFile, schema: Schema) -> MergeSourceFile:
         assert file.key_placement is not None
         return MergeSourceFile(
-            self.warehouse.file_address(file), file.key_placement, stored_column_names(block, schema)
+            self.warehouse.file_address(file), file.key_placement, columns_by_stored_name(block, schema)
         )
 
 

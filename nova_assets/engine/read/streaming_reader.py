@@ -184,7 +184,7 @@ def _convert_missing_file_errors(tables: Tables) -> Tables:
 
 
 def _read_merge_units(plan: MergeUnitReadPlan) -> Tables:
-    return (read_merge_unit(p, plan.schema, plan.model, plan.layout) for p in plan.unit_reads)
+    return (read_merge_unit(p, plan.layout) for p in plan.unit_reads)
 
 
 def _read_row_groups(files: Sequence[tuple[Block, str]], schema: Schema) -> Tables:

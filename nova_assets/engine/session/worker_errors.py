@@ -6,6 +6,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from nova_assets.errors import error_from_dict
 from nova_assets.nova_error import NovaError
@@ -18,10 +20,14 @@ class TaskError(Exception):
     """Exception that a task raises in place of an error of this package."""
 
 
-def to_task_error(error: NovaError) -> TaskError:
-    """Exception for a task to raise, with the error encoded in its text."""
-    encoded_error = base64.b64encode(json.dumps(error.as_dict()).encode()).decode()
-    return TaskError(f"{error.what} {_ERROR_MARK}[{encoded_error}]")
+@contextmanager
+def as_task_errors() -> Iterator[None]:
+    """Context in a task. An error of this package leaves it as a TaskError, with the error encoded in its text."""
+    try:
+        yield
+    except NovaError as error:
+        encoded_error = base64.b64encode(json.dumps(error.as_dict()).encode()).decode()
+        raise TaskError(f"{error.what} {_ERROR_MARK}[{encoded_error}]") from None
 
 
 def nova_error_from(error: BaseException) -> NovaError | None:

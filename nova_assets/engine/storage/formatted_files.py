@@ -71,14 +71,13 @@ class FormattedFile:
 
 
 def formatted_file(
-    block: Block, file: DataFile, address: str, schema: Schema, names: tuple[str | None, ...], delta_index: int | None
+    block: Block,
+    file: DataFile,
+    address: str,
+    column_by_stored_name: Mapping[str, str],
+    delta_index: int | None = None,
 ) -> FormattedFile:
-    """File of a block, to be read in the columns of a schema.
-
-    Args:
-        names: stored name of each column of the schema; None for a column that the block lacks.
-    """
-    column_by_stored_name = {own: name for name, own in zip(schema.names, names, strict=True) if own is not None}
+    """File of a block, with the arguments of ``FormattedFile``."""
     stored = block.manifest.schema.of_files
     return FormattedFile(
         address, block.manifest.format, stored, column_by_stored_name, file.digest, file.path, delta_index

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -58,13 +58,6 @@ class FileSummary:
             footer_digest=self.footer_digest,
             uncompressed_bytes=self.uncompressed_bytes,
         )
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> FileSummary:
-        return FileSummary(**{**data, "ranges": {c: (low, high) for c, (low, high) in data["ranges"].items()}})
 
 
 def summarize_written_file(

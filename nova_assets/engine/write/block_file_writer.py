@@ -13,7 +13,12 @@ from nova_assets.engine.buckets.key_order import one_chunk, split_at_key_boundar
 from nova_assets.engine.buckets.merge_unit import MergeSourceFile, MergeUnitTask
 from nova_assets.engine.buckets.partitioning import split_by_column_values
 from nova_assets.engine.buckets.row_layout import sort_into_buckets, split_into_buckets
-from nova_assets.engine.buckets.spark_worker import write_sorted_runs
+from nova_assets.engine.buckets.spark_jobs import (
+    ARROW_BATCH_SETTINGS,
+    rewrite_changed_units_by_spark,
+    write_sorted_runs,
+    write_sorted_runs_by_spark,
+)
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
 from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
@@ -26,6 +31,7 @@ from nova_assets.model.arrow_types import from_arrow_schema
 from nova_assets.model.merge import Upsert
 from nova_assets.model.partition_of_row import partition_of_row
 from nova_assets.model.schema import DELETED
+from nova_assets.plan.block_layout import CommonLayout
 from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeUnit, may_have_rows_in
 from nova_assets.plan.partition_size import DataSize, bucket_count_for, key_range_count_for, target_bucket_bytes
 
@@ -69,8 +75,6 @@ class BucketWriter:
 
     def write_frame(self, frame: DataFrame) -> list[WrittenFile]:
         """Write a Spark frame."""
-        from nova_assets.engine.buckets.spark_jobs import ARROW_BATCH_SETTINGS, write_sorted_runs_by_spark
-
         with temporary_settings(self.session.get(), ARROW_BATCH_SETTINGS):
             runs = write_sorted_runs_by_spark(self._rebalance_by_partition(frame), self.target)
         if self.target.layout is None or any(w.key_placement is None for w in runs):
@@ -115,14 +119,13 @@ class BucketWriter:
 
     def _merge_runs(self, runs: Sequence[WrittenFile]) -> list[WrittenFile]:
         """Merge the runs of a base, with one task per bucket."""
-        from nova_assets.engine.buckets.spark_jobs import rewrite_changed_units_by_spark
-
         schema, layout = from_arrow_schema(self.target.schema), self.target.required_layout
+        columns = {name: name for name in schema.names}
         tasks: list[MergeUnitTask] = []
         for partition_runs in self._runs_by_partition(runs).values():
             size = DataSize(sum(w.bytes for w in partition_runs), sum(w.rows for w in partition_runs))
             sources = [
-                (w, MergeSourceFile(w.path, w.key_placement, (*schema.names, None)))
+                (w, MergeSourceFile(w.path, w.key_placement, columns))
                 for w in partition_runs
                 if w.key_placement is not None
             ]
@@ -131,9 +134,8 @@ class BucketWriter:
                 unit_sources = tuple(s for _, s in sources if may_have_rows_in(s.key_placement, unit))
                 tasks.append(MergeUnitTask(unit, (), (unit_sources,), max_file_rows=max_file_rows))
         # All rows belong to one base, so nothing is merged and any model works.
-        merged = rewrite_changed_units_by_spark(
-            self.session.get(), tasks, schema, Upsert(list(layout.order)), self.target
-        )
+        common_layout = CommonLayout(layout, Upsert(list(layout.order)), schema)
+        merged = rewrite_changed_units_by_spark(self.session.get(), tasks, common_layout, self.target)
         return [w for files in merged for w in files or ()]
 
     def _plan_merge_units(self, runs: Sequence[WrittenFile], size: DataSize) -> list[MergeUnit]:

@@ -24,9 +24,11 @@ from nova_assets.engine.buckets.file_writer import (
     FileTarget,
     WrittenFile,
     check_row_count,
+    gather_tables,
     write_unsorted_files,
 )
 from nova_assets.engine.buckets.merge_unit import MergeUnitTask
+from nova_assets.engine.buckets.spark_jobs import rewrite_changed_units_by_spark
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
 from nova_assets.engine.read.in_memory import compute_in_memory, read_fitted_rows
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, PartitionUnit, list_partition_units
@@ -40,7 +42,7 @@ from nova_assets.model.merge import Append
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import DeltaChain, Read, Snapshot, source_blocks
 from nova_assets.model.schema import Schema
-from nova_assets.plan.block_layout import common_layout, layout_for_channel
+from nova_assets.plan.block_layout import CommonLayout, common_layout, layout_for_channel
 from nova_assets.plan.compaction import file_count_for
 from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeTask, may_have_rows_in, split_merge_task
 from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize, target_bucket_bytes
@@ -111,8 +113,6 @@ class BlockRewriter:
     def _rewrite_by_units(
         self, partition_units: Sequence[PartitionUnit], staged: StagedBlock, channel: Channel, schema: Schema
     ) -> Manifest:
-        from nova_assets.engine.buckets.spark_jobs import rewrite_changed_units_by_spark
-
         changed_units = [
             u for u in partition_units if u.unit_files.deltas or _has_outdated_schema(u.unit_files, schema)
         ]
@@ -126,11 +126,10 @@ class BlockRewriter:
         tasks = [task for _, task in units_with_tasks]
         files_by_task: list[list[WrittenFile] | None] = []
 
-        def write_units(target: Any) -> Iterable[WrittenFile]:
+        def write_units(target: FileTarget) -> Iterable[WrittenFile]:
             if tasks:
-                files_by_task.extend(
-                    rewrite_changed_units_by_spark(self.session.get(), tasks, schema.of_files, channel.merge, target)
-                )
+                layout = CommonLayout(target.required_layout, channel.merge, schema.of_files)
+                files_by_task.extend(rewrite_changed_units_by_spark(self.session.get(), tasks, layout, target))
             return [w for files in files_by_task for w in files or ()]
 
         manifest = self.writer.write_with_job(write_units, staged, channel, schema, by_spark_tasks=True)
@@ -203,8 +202,6 @@ def _list_units_in_current_layout(
     return list_partition_units(read, shared_layout.layout)
 
 
-_ROW_GROUP = UNSORTED_ROW_GROUP_BYTES
-
 _AT_ONCE = min(4, os.cpu_count() or 1)
 
 
@@ -248,24 +245,11 @@ def combine_small_files(
 def _combine_partition_files(
     warehouse: Warehouse, schema: Schema, target: FileTarget, partition_index: int, partition: str, blocks: list[Block]
 ) -> list[WrittenFile]:
-    groups = _combine_into_row_groups(warehouse, blocks, schema)
+    row_groups = _read_row_groups(warehouse, blocks, schema)
+    groups = (table.combine_chunks() for table in gather_tables(row_groups, UNSORTED_ROW_GROUP_BYTES))
     written = list(write_unsorted_files(groups, target, TARGET_FILE_BYTES, f"-{partition_index:05d}"))
     check_row_count(written, sum(b.rows for b in blocks), target.error_label)
     return [replace(w, partitions=(partition,)) for w in written]
-
-
-def _combine_into_row_groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
-    """Rows of the given blocks, combined into tables of the size of a row group."""
-    pending: list[pa.Table] = []
-    pending_bytes = 0
-    for rows in _read_row_groups(warehouse, blocks, schema):
-        pending.append(rows)
-        pending_bytes += rows.nbytes
-        if pending_bytes >= _ROW_GROUP:
-            yield pa.concat_tables(pending).combine_chunks()
-            pending, pending_bytes = [], 0
-    if pending:
-        yield pa.concat_tables(pending).combine_chunks()
 
 
 def _read_row_groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile, write_unsorted_files
+from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile, gather_tables, write_unsorted_files
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.formatted_files import parse_block_file
 from nova_assets.engine.storage.integrity import digest_of_file, open_block_file
@@ -67,15 +67,8 @@ def _convert_file(written: WrittenFile, target: BlockTarget, format_: str) -> It
 
 def _portions(address: str) -> Iterator[pa.Table]:
     """Rows of a Parquet file, in tables of about ``MAX_FILE_BYTES``."""
-    pending: list[pa.Table] = []
     with open_block_file(address) as file:
-        for n in range(file.num_row_groups):
-            pending.append(file.read_row_group(n))
-            if sum(t.nbytes for t in pending) >= MAX_FILE_BYTES:
-                yield pa.concat_tables(pending)
-                pending = []
-    if pending:
-        yield pa.concat_tables(pending)
+        yield from gather_tables(map(file.read_row_group, range(file.num_row_groups)), MAX_FILE_BYTES)
 
 
 def keep_files(table: pa.Table, kept_files: Sequence[tuple[str, int]], target: BlockTarget, format_: str) -> Any:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.hashing import Hashes, hash_bytes
+from nova_assets.engine.buckets.spark_jobs import ARROW_BATCH_SETTINGS
 from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
@@ -83,8 +84,6 @@ def digest_of_frame(session: LazySparkSession, frame: DataFrame, schema: Schema 
     """Digest of the rows of a Spark frame. Spark's Python workers compute it if they can run this package."""
     if not session.can_use_workers:
         return digest_of(session.to_table(frame), schema)
-    from nova_assets.engine.buckets.spark_jobs import ARROW_BATCH_SETTINGS
-
     with temporary_settings(session.get(), ARROW_BATCH_SETTINGS):
         parts = frame.mapInArrow(digest_job(seed_by_column(frame.columns, schema)), "digest string").collect()
     return sum((Digest.parse(row[0]) for row in parts), Digest())

@@ -7,13 +7,13 @@ form that they have always read (Speedy Batch 6.1).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from nova_assets.engine.buckets.file_writer import gather_tables
 from nova_assets.engine.session.table_formats import check_hive_support, format_error, spark_format_options, sql_text
 from nova_assets.engine.storage import file_io
 from nova_assets.errors import WarehouseUnavailable
@@ -54,7 +54,7 @@ def write_parquet_table_files(
     filesystem, path = file_io.filesystem_and_path(folder)
     files: list[TableFile] = []
     rows = 0
-    groups = _row_groups(batches)
+    groups = gather_tables((b for b in batches if b.num_rows), _ROW_GROUP_BYTES, _ROW_GROUP_ROWS)
     group = next(groups, None)
     while group is not None:
         name = _new_file_name(len(files), layout)
@@ -71,22 +71,6 @@ def write_parquet_table_files(
         files.append(TableFile(name, size))
     _check_converted_rows(rows, expected_rows, folder)
     return files
-
-
-def _row_groups(batches: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """Rows in portions of the size of a row group."""
-    portion: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        portion.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _ROW_GROUP_ROWS or size >= _ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(portion)
-            portion, rows, size = [], 0, 0
-    if portion:
-        yield pa.Table.from_batches(portion)
 
 
 def _new_file_name(number: int, layout: TableFileLayout) -> str:

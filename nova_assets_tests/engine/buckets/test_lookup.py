@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets import file_writer, spark_worker
+from nova_assets.engine.buckets import file_writer, spark_jobs
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.key_layout import HASHED_TYPES
@@ -42,7 +42,7 @@ CLUSTERED = HASHED_TYPES - {"boolean", "binary"}
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_writer, "MAX_ROW_GROUP_ROWS", 50)
     monkeypatch.setattr(file_writer, "MIN_ROW_GROUP_ROWS", 20)
-    monkeypatch.setattr(spark_worker, "TARGET_BUCKET_ROWS_OF_RUN", 8)
+    monkeypatch.setattr(spark_jobs, "TARGET_BUCKET_ROWS_OF_RUN", 8)
     monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(partition_size, "MAX_BUCKET_BYTES", 3000)
 

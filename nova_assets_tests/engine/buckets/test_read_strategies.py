@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets import spark_worker
+from nova_assets.engine.buckets import spark_jobs
 from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.rows.spark_versions import frame_from_arrow
 from nova_assets.engine.spark_engine import SparkEngine
@@ -41,7 +41,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(size, "MAX_BUCKET_BYTES", 3000)
     monkeypatch.setattr("nova_assets.engine.read.read_executor.MIN_LOOKUP_SNAPSHOT_BYTES", 0)
-    monkeypatch.setattr(spark_worker, "TARGET_BUCKET_ROWS_OF_RUN", 8)
+    monkeypatch.setattr(spark_jobs, "TARGET_BUCKET_ROWS_OF_RUN", 8)
     monkeypatch.setattr("nova_assets.engine.read.merge_unit_reader.MAX_UNIT_BYTES", 8000)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets import spark_worker
+from nova_assets.engine.buckets import spark_jobs
 from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.rows import spark_versions
 from nova_assets.engine.spark_engine import SparkEngine
@@ -53,7 +53,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some rows make a bucket, and every task cuts what it has into several."""
     monkeypatch.setattr(size, "BUCKET_BYTES", 2500)
     monkeypatch.setattr(size, "MAX_BUCKET_BYTES", 2500)
-    monkeypatch.setattr(spark_worker, "TARGET_BUCKET_ROWS_OF_RUN", 8)
+    monkeypatch.setattr(spark_jobs, "TARGET_BUCKET_ROWS_OF_RUN", 8)
 
 
 @pytest.mark.parametrize("name", long_except(sorted(CHANNELS), "keyed", "order", "clustered-partitioned"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.engine.buckets import spark_worker
+from nova_assets.engine.buckets import spark_jobs
 from nova_assets.engine.buckets.file_writer import MIN_ROW_GROUP_BYTES, FileTarget
 from nova_assets.model.key_layout import HashBuckets, KeyLayout
 
@@ -18,7 +18,7 @@ LAYOUT = KeyLayout(("id",), ("bigint",))
 def test_a_run_of_wide_rows_has_many_buckets_and_row_groups(tmp_path: Path) -> None:
     rows = pa.table({"id": range(200), "page": [os.urandom(100_000) for _ in range(200)]})
     target = FileTarget(str(tmp_path), "b", rows.schema, LAYOUT, allows_delete_and_live=False)
-    [run] = spark_worker.write_sorted_runs(rows, target)
+    [run] = spark_jobs.write_sorted_runs(rows, target)
     assert isinstance(run.key_placement, HashBuckets) and run.key_placement.bucket_count == 8, (
         "of 20 MB, at least 2 MiB each"
     )
@@ -28,7 +28,7 @@ def test_a_run_of_wide_rows_has_many_buckets_and_row_groups(tmp_path: Path) -> N
 
 
 def test_narrow_rows_are_many_in_a_bucket() -> None:
-    assert [spark_worker.bucket_count_of_sorted_run(rows, rows * 24) for rows in (1, 16_000, 33_000, 70_000)] == [
+    assert [spark_jobs.bucket_count_of_sorted_run(rows, rows * 24) for rows in (1, 16_000, 33_000, 70_000)] == [
         1,
         1,
         2,
@@ -38,6 +38,6 @@ def test_narrow_rows_are_many_in_a_bucket() -> None:
 
 def test_a_bucket_has_at_least_a_row() -> None:
     assert (
-        spark_worker.bucket_count_of_sorted_run(3, 100 * 2**20) == 2
-        and spark_worker.bucket_count_of_sorted_run(1, 2**30) == 1
+        spark_jobs.bucket_count_of_sorted_run(3, 100 * 2**20) == 2
+        and spark_jobs.bucket_count_of_sorted_run(1, 2**30) == 1
     )

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from nova_assets.formats import schema_fit
 from nova_assets.model.block import Block
 from nova_assets.model.schema import DELETED, DataType, Schema
 
@@ -18,6 +23,17 @@ def stored_column_names(block: Block, schema: Schema) -> tuple[str | None, ...]:
         else found
         for f in schema.fields
     )
+
+
+def columns_by_stored_name(block: Block, schema: Schema) -> dict[str, str]:
+    """Columns of a schema by the names under which a block stores them, without the columns that the block lacks."""
+    names = zip(stored_column_names(block, schema), schema.names, strict=True)
+    return {own: name for own, name in names if own is not None}
+
+
+def fit_stored_rows(rows: pa.Table, column_by_stored_name: Mapping[str, str], schema: Schema) -> pa.Table:
+    """Rows under the stored names of their columns, fitted to a schema (``schema_fit.fit_to_schema``)."""
+    return schema_fit.fit_to_schema(rows.rename_columns([column_by_stored_name[c] for c in rows.column_names]), schema)
 
 
 def stored_column_types(block: Block, stored_names: tuple[str | None, ...]) -> tuple[DataType | None, ...]:
