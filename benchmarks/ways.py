@@ -64,13 +64,13 @@ def reads(store: Store) -> Iterator[tuple[str, Read, Purpose]]:
 def work(store: Store, read: Read, purpose: Purpose, way: ReadStrategy) -> Callable[[], object]:
     engine = store.engine
     assert isinstance(engine, SparkEngine) and isinstance(read, Snapshot | DeltaChain | SnapshotDiff)
-    going = ReadExecutor(engine._session, engine.warehouse, way)
+    going = ReadExecutor(engine._session, engine.warehouse, engine.frames, way)
     if purpose == "block":
         assert not isinstance(read, SnapshotDiff)
         return lambda: rewritten(store, read, way)
     if purpose == "here":
-        return lambda: going.read_without_spark(read) if way == "arrow" else engine.to_arrow(going.read_frame(read))
-    return lambda: going.read_frame(read).selectExpr("count(*)", "sum(amount)", "max(note)").collect()
+        return lambda: going.read_without_spark(read) if way == "arrow" else engine.to_arrow(going.read(read))
+    return lambda: going.read(read).selectExpr("count(*)", "sum(amount)", "max(note)").collect()
 
 
 def rewritten(store: Store, read: Snapshot | DeltaChain, way: ReadStrategy) -> None:
@@ -78,7 +78,8 @@ def rewritten(store: Store, read: Snapshot | DeltaChain, way: ReadStrategy) -> N
     assert isinstance(engine, SparkEngine) and read.schema is not None
     kind: Any = "base" if isinstance(read, Snapshot) else "delta"
     staged = StagedBlock(block, "e", "facts", "facts", kind, f"blocks/{block}", 1)
-    rewriter = BlockRewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
+    reader = ReadExecutor(engine._session, engine.warehouse, engine.frames, way)
+    rewriter = BlockRewriter(reader, engine.writer)
     rewriter.rewrite(read, staged, facts, read.schema)
     engine.delete_staged_folder(staged.folder)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -23,17 +22,12 @@ from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
 from nova_assets.model.declared_schema import schema_from_declaration
-from nova_assets.model.external_files import ExternalFileInfo
-from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Custom
 from nova_assets.model.partitions import is_in_scope, partition_name, partition_values
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Read, Snapshot, SnapshotAsInserts, SnapshotDiff
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
-from nova_assets.model.table_files import ExistingTableFile, TableFile, TableFileLayout
-from nova_assets.model.table_store import TableStore
-from nova_assets.model.warehouse_contents import UnfinishedUpload
 from nova_assets_tests.stub_merge import (
     Change,
     Row,
@@ -49,7 +43,7 @@ _TYPES = {bool: "boolean", int: "bigint", float: "double", str: "string"}
 
 
 class StubEngine:
-    """The ``Engine`` protocol over lists of dicts.
+    """The ``Engine`` protocol over lists of dicts. The engine itself is each of the parts that it has.
 
     Args:
         warehouse: a folder.
@@ -59,30 +53,17 @@ class StubEngine:
     session: Any = None
     format = "jsonl"
     forced_strategy: ReadStrategy | None = None
+    reader = writer = rewriter = frames = queries = inputs = table_files = property(lambda self: self)
+    external_files = external_files
 
     def __init__(self, warehouse: str | Path, schema: str = "k bigint, v bigint") -> None:
         self.root = Path(warehouse)
+        self.warehouse = Warehouse(warehouse)
         self.default = schema_from_declaration(schema)
         self.evaluations = 0
 
     def cpu_seconds(self) -> float | None:
         return None
-
-    # what others keep
-
-    def list_external_files(self, location: str) -> list[ExternalFileInfo]:
-        return external_files.list_files(location)
-
-    def read_external_schema(self, path: str, format: Any) -> Schema:
-        return external_files.read_file_schema(path, format)
-
-    def read_database(self, *_: Any) -> Any:
-        raise NotImplementedError
-
-    def describe_external_files(
-        self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
-    ) -> ExternalFilesContent:
-        return external_files.describe_files(channel, partition, files)
 
     # reading
 
@@ -181,7 +162,7 @@ class StubEngine:
 
         return pa.Table.from_pylist(frame)
 
-    def compute_query(self, sql: str, values: Any, frames: Any, max_rows: int) -> list[Row] | None:
+    def compute(self, sql: str, values: Any, frames: Any, max_rows: int) -> list[Row] | None:
         return None
 
     def is_empty(self, frame: list[Row]) -> bool:
@@ -198,43 +179,6 @@ class StubEngine:
 
     def task_computation_scope(self, job_name: str, function: Any, on_progress: Any, parallelism: Any = None) -> Any:
         return nullcontext()
-
-    def delete_files(self, paths: Any) -> None:
-        Warehouse(self.root).delete_files(paths)
-
-    def move_to_orphans(self, path: str) -> None:
-        Warehouse(self.root).move_to_orphans(path)
-
-    def list_warehouse(self) -> Any:
-        return Warehouse(self.root).list_block_entries()
-
-    def file_size(self, path: str) -> int | None:
-        return Warehouse(self.root).file_size(path)
-
-    @property
-    def address(self) -> str:
-        return str(self.root)
-
-    def unfinished_uploads(self) -> list[UnfinishedUpload]:
-        return []
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        raise NotImplementedError("a folder knows no uploads")
-
-    def file_defect(self, file: DataFile, *, thorough: bool = False) -> str | None:
-        return Warehouse(self.root).find_file_defect(file, thorough=thorough)
-
-    def verified_file_addresses(self, files: Sequence[DataFile]) -> list[str]:
-        return [f.path for f in files]
-
-    def write_catalog_marker(self, catalog_id: str, identity: str) -> None:
-        Warehouse(self.root).write_catalog_marker(catalog_id, identity)
-
-    def read_catalog_marker(self, catalog_id: str) -> str | None:
-        return Warehouse(self.root).read_catalog_marker(catalog_id)
-
-    def catalogs_with_marker(self) -> frozenset[str]:
-        return Warehouse(self.root).catalogs_with_marker()
 
     def is_frame(self, data: Any) -> bool:
         return isinstance(data, list)
@@ -256,7 +200,7 @@ class StubEngine:
                     columns[name] = Field(name, DataType(_TYPES.get(type(value), "string")))
         return Schema(tuple(columns.values()))
 
-    def create_query_frame(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> list[Row]:
+    def create_frame(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> list[Row]:
         raise NotImplementedError
 
     # writing
@@ -275,7 +219,7 @@ class StubEngine:
     def optimized_plan(self, frame: list[Row]) -> str | None:
         return None
 
-    def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> list[Row]:
+    def convert(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> list[Row]:
         return list(data)
 
     def convert_kept_files(
@@ -283,8 +227,16 @@ class StubEngine:
     ) -> tuple[list[Row], BlockOptions]:
         raise NotImplementedError
 
-    def to_frame(self, data: Any, schema: Schema | None) -> list[Row]:
+    def to_frame(self, data: Any, schema: Schema | None = None) -> list[Row]:
         return list(data)
+
+    def read_database(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+    def store(self) -> Any:
+        raise NotImplementedError("this engine's rows are for itself, not for tables of others")
+
+    read_folder = write_files = store
 
     def rewrite(
         self, read: Snapshot | DeltaChain, staged: StagedBlock, channel: Channel, schema: Schema
@@ -350,32 +302,9 @@ class StubEngine:
         values = {c: v for c, v in partition_values(scope).items()}
         return [{**values, **r} for r in frame]
 
-    def read_table_folder(
-        self, folder: str, files: Sequence[ExistingTableFile], channel: Channel, layout: TableFileLayout
-    ) -> list[Row]:
-        raise NotImplementedError("rows are given to this engine, never files")
-
-    def table_store(self) -> TableStore:
-        raise NotImplementedError("this engine's rows are for itself, not for tables of others")
-
-    def write_table_files(
-        self, read: Snapshot, folder: str, layout: TableFileLayout, *, rows: int, file_count: int, target_bytes: int
-    ) -> list[TableFile]:
-        raise NotImplementedError("this engine's rows are for itself, not for tables of others")
-
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         staged = Block("", old.channel, "", "base", 0, 0, new, old.merge)
         return len(multiset_difference(self._snapshot(old), self._rows(staged)))
-
-    def delete_staged_folder(self, folder: str) -> list[str]:
-        path = (self.root / folder).resolve()
-        files = [f"{folder}/{f.name}" for f in sorted(path.glob("*"))]
-        if path.is_relative_to((self.root / "blocks").resolve()):
-            shutil.rmtree(path, ignore_errors=True)
-        return files
-
-    def check_warehouse_writable(self) -> str:
-        return f"stub at {self.root}"
 
 
 def _keyed(read: Snapshot) -> bool:

@@ -13,10 +13,10 @@ from sqlalchemy.engine import make_url
 import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.catalog.database.transactions import MAX_RACE_ATTEMPTS
+from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets_tests import postgres
 from nova_assets_tests.catalog.mirror_project import count_keys, open_store, project, run_in_threads
-from nova_assets_tests.stub_engine import StubEngine
 
 pytestmark = pytest.mark.slow
 
@@ -52,13 +52,13 @@ def test_threads_may_share_a_store(url: str, tmp_path: Path) -> None:
 
 
 def test_first_writers_at_the_same_time_agree_on_the_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    marked = StubEngine.write_catalog_marker
+    marked = Warehouse.write_catalog_marker
 
-    def slowly(engine: StubEngine, catalog: str, identity: str) -> None:
+    def slowly(warehouse: Warehouse, catalog: str, identity: str) -> None:
         time.sleep(0.1)
-        marked(engine, catalog, identity)
+        marked(warehouse, catalog, identity)
 
-    monkeypatch.setattr(StubEngine, "write_catalog_marker", slowly)
+    monkeypatch.setattr(Warehouse, "write_catalog_marker", slowly)
 
     def work(n: int) -> None:
         with open_store(f"sqlite:///{tmp_path}/catalog.db", tmp_path) as store:

@@ -86,7 +86,7 @@ def test_a_new_column_whose_name_differs_from_a_dropped_one_in_case_only(
         store.register(nova.Channel("t", merge=merge, schema="k int"), replace=True)
         store.register(nova.Channel("t", merge=merge, schema="k int, V int"), replace=True)
         store.insert("t", [{"k": 2, "V": 2}])
-        store.engine.forced_strategy = store.engine._read_executor.forced_strategy = strategy  # type: ignore[attr-defined]
+        store.engine.reader.forced_strategy = strategy
         for rows in (
             store.read("t").to_arrow().to_pylist(),
             [r.asDict() for r in store.read("t").to_spark().collect()],

@@ -164,7 +164,7 @@ def test_blocks_of_another_format_are_read_beside_the_others(store: Store, spark
 
     declare(store, "k int, v string")
     store.insert("t", [{"k": 1, "v": "parquet"}, {"k": 2, "v": "parquet"}])
-    writer = store.engine._writer  # type: ignore[attr-defined]
+    writer = store.engine.writer  # type: ignore[attr-defined]
     plain = writer.write
 
     def as_orc(frame: Any, staged: Any, channel: Any, schema: Any, **known: bool) -> Any:

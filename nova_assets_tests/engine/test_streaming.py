@@ -368,7 +368,7 @@ def test_keys_that_only_spark_puts_together(forced: bool, with_spark: Store, sma
         rows = [{"p": p, "x": float(x), "v": n} for p in "abc" for x in range(n, 9)]
         with_spark.insert("c", rows, kind="base" if n == 0 else "delta")
     with_spark.insert("c", with_spark.read("c", partition="p=a").to_arrow().slice(2), kind="base", partition="p=a")
-    with_spark.engine.forced_strategy = with_spark.engine._read_executor.forced_strategy = "spark" if forced else None  # type: ignore[attr-defined]
+    with_spark.engine.reader.forced_strategy = "spark" if forced else None
     for how in ({}, {"since": 0}) if forced else ({}, {"since": 1}, {"at": 2}, {"partition": "p=b"}):
         check(lambda how=how, **more: with_spark.read("c", **how, **more))
 
@@ -380,7 +380,7 @@ def test_without_columns_the_rows_are_counted(merge: Any, strategy: Any, with_sp
     with_spark.register(nova.Channel("c", merge=merge, schema="k bigint, v int"))
     with_spark.insert("c", [{"k": 1, "v": 1}, {"k": 2, "v": 2}])
     with_spark.insert("c", [{"k": 3, "v": 1}, {"k": 1, "v": 5}])
-    with_spark.engine.forced_strategy = with_spark.engine._read_executor.forced_strategy = strategy  # type: ignore[attr-defined]
+    with_spark.engine.reader.forced_strategy = strategy
     for more in ({}, {"at": 1}, {"since": 0}, {"since": 1}):
         selection, rows = with_spark.read("c", columns=(), **more), with_spark.read("c", **more).to_arrow()
         for found in (selection.to_arrow(), streamed(selection), selection.to_pandas()):

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nova_assets.engine.read import table_files
-from nova_assets.engine.read.table_files import MIN_ROWS_OF_FILE, frames_with_files
 from nova_assets.engine.rows.spark_versions import collect_to_arrow, frame_from_arrow
+from nova_assets.engine.tasks.sql_query import MIN_ROWS_OF_FILE, frames_with_files
 
 pytestmark = pytest.mark.spark
 

@@ -128,8 +128,8 @@ def test_views_apply_rollbacks_and_restores_without_listing(
     def forbidden(*arguments: Any) -> Any:
         raise AssertionError("the view lists files, or loads a partition")
 
-    for name in ("list_warehouse", "list_external_files"):
-        monkeypatch.setattr(store.engine, name, forbidden)
+    monkeypatch.setattr(store.engine.warehouse, "list_block_entries", forbidden)
+    monkeypatch.setattr(store.engine.external_files, "list_files", forbidden)
     monkeypatch.setattr(store.catalog, "head_and_full_history", forbidden)
     known = follower.ask("t", lambda view: view.position)
     files_after = handler.files_answer("t", "", None, None)

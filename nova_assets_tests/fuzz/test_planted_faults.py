@@ -56,7 +56,7 @@ def partitions_are_named_as_they_are_written(patch: pytest.MonkeyPatch) -> None:
 
 def changes_of_some_columns_lose_deletions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "nova_assets.engine.spark_engine.SparkEngine.select", lambda self, frame, columns: frame.select(list(columns))
+        "nova_assets.engine.tasks.frames.SparkFrames.select", lambda self, frame, columns: frame.select(list(columns))
     )
 
 

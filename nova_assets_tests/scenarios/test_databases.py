@@ -319,15 +319,15 @@ def test_a_source_with_other_columns_is_refused(database: SourceDatabase, opened
 def test_a_refresh_shows_one_moment(database: SourceDatabase, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that move between partitions while Spark reads are neither lost nor doubled."""
     store = opened(VIEW.format(url=database.url, more=", freshnessColumn 'updated_at'"))
-    read = type(store.engine).read_database
+    read = store.engine.inputs.read_database
 
-    def move_rows_first(engine: Any, request: Any) -> Any:
+    def move_rows_first(request: Any) -> Any:
         database.execute(
             "UPDATE orders SET day = date '2024-01-03' - (day - date '2024-01-01') - 1, updated_at = now()"
         )
-        return read(engine, request)
+        return read(request)
 
-    monkeypatch.setattr(type(store.engine), "read_database", move_rows_first)
+    monkeypatch.setattr(store.engine.inputs, "read_database", move_rows_first)
     store.refresh("orders")
     assert [r["id"] for r in rows(store, "orders")] == list(range(1, 11))
     assert [r["id"] for r in rows(store, "orders", partition=FIRST)] == [2, 4, 6, 8, 10]

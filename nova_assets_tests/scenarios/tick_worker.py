@@ -85,7 +85,7 @@ class Duck:
 class DuckEngine(StubEngine):
     """The stub engine, with DuckDB for queries in SQL."""
 
-    def create_query_frame(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> list[Row]:
+    def create_frame(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> list[Row]:
         return Duck().sql(sql, values, **frames)
 
     def schema_of(self, frame: list[Row]) -> Schema:

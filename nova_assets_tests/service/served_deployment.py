@@ -79,9 +79,10 @@ class ArrowEngine(SparkEngine):
 
     def __init__(self, warehouse: Path) -> None:
         super().__init__(warehouse, no_spark)
+        self.reader.read = self._read  # type: ignore[method-assign]
 
-    def read(self, read: Any) -> Any:
-        table = self._read_executor.read_without_spark(read)
+    def _read(self, read: Any) -> Any:
+        table = self.reader.read_without_spark(read)
         return no_spark() if table is None else table
 
     def task_computation_scope(self, job_name: str, function: Any, on_progress: Any, parallelism: Any = None) -> Any:

@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nova_assets.engine.buckets.spark_jobs import frame_of_tasks, to_spark_batches
-from nova_assets.engine.read.literal_paths import load_paths
 from nova_assets.engine.read.spark_merge import DELTA_INDEX
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
@@ -20,6 +19,7 @@ from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_met
 from nova_assets.engine.rows.spark_widening import widen_column
 from nova_assets.engine.rows.stored_columns import columns_by_stored_name, stored_column_names, stored_column_types
 from nova_assets.engine.session.lazy_session import LazySparkSession
+from nova_assets.engine.session.literal_paths import load_paths
 from nova_assets.engine.session.worker_errors import as_task_errors
 from nova_assets.engine.storage import external_files, file_io, formatted_files
 from nova_assets.engine.storage.formatted_files import FormattedFile

@@ -5,20 +5,28 @@ All strategies return the same rows. The last strategy is the reference for the 
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from nova_assets.engine.buckets.arrow_merge import with_deleted_column
 from nova_assets.engine.read.in_memory import compute_in_memory
+from nova_assets.engine.read.matching_keys import check_key_columns, filter_rows_by_keys
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, MergeUnitReadPlan
+from nova_assets.engine.read.streaming_reader import StreamingReader
+from nova_assets.engine.read.sum_checks import check_sums_fit
 from nova_assets.engine.session import shared_settings
 from nova_assets.engine.session.lazy_session import LazySparkSession
+from nova_assets.engine.session.shared_settings import temporary_settings
+from nova_assets.engine.session.spark_config import READ_SETTINGS
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema
-from nova_assets.model.block import Block
+from nova_assets.model.block import Block, Manifest
+from nova_assets.model.engine import Frames
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import (
     ChangeUnion,
@@ -30,7 +38,7 @@ from nova_assets.model.reads import (
     is_certainly_empty,
     source_blocks,
 )
-from nova_assets.model.schema import DELETED
+from nova_assets.model.schema import DELETED, DataType
 from nova_assets.plan.batch_size import row_width_of_read
 from nova_assets.plan.block_layout import common_layout
 from nova_assets.plan.partial_reads import columns_of_read
@@ -52,27 +60,33 @@ MAX_LOCAL_LOOKUP_BYTES = 64 * 2**20
 
 
 class ReadExecutor:
-    """Executes reads.
+    """Executes reads: the protocol ``Reader``.
 
     Args:
+        frames: operations on the frames that are returned.
         forced_strategy: strategy to use wherever it is applicable; None for the cheapest strategy.
     """
 
     def __init__(
-        self, session: LazySparkSession, warehouse: Warehouse, forced_strategy: ReadStrategy | None = None
+        self,
+        session: LazySparkSession,
+        warehouse: Warehouse,
+        frames: Frames,
+        forced_strategy: ReadStrategy | None = None,
     ) -> None:
         self.session = session
         self.warehouse = warehouse
+        self.frames = frames
         self.forced_strategy = forced_strategy
         self.merge_unit_reader = MergeUnitReader(session, warehouse)
         self.frame_scope = shared_settings.BatchLimitScope()
 
-    def read_frame(self, read: Read) -> DataFrame:
+    def read(self, read: Read) -> DataFrame:
         """Rows of a read as a Spark frame."""
         from nova_assets.engine.read.spark_reader import SparkReader, mark_frame_as_inserts
 
         if isinstance(read, ChangeUnion):
-            parts = [self.read_frame(p) for p in read.parts]
+            parts = [self.read(p) for p in read.parts]
             if any(DELETED in p.columns for p in parts):
                 parts = [p if DELETED in p.columns else mark_frame_as_inserts(p) for p in parts]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
@@ -84,6 +98,13 @@ class ReadExecutor:
             if can_read_units and (plan := self.merge_unit_reader.plan_unit_reads(read)) is not None:
                 return self.merge_unit_reader.read_frame(plan)
         return SparkReader(self.session, self.warehouse).read(read)
+
+    def fetch(self, read: Read) -> Any:
+        table = self.read_without_spark(read)
+        return self.read(read) if table is None else table
+
+    def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        return StreamingReader(self).open_reader(read, columns)
 
     def read_without_spark(self, read: Read) -> pa.Table | None:
         """Rows of a read as a table; None if the read needs Spark."""
@@ -103,7 +124,57 @@ class ReadExecutor:
             or choose_strategy(read, "here", self.forced_strategy) != "arrow"
         ):
             return None
-        return self._try_compute_in_memory(read)
+        return self.try_compute_in_memory(read)
+
+    def filter_by_keys(
+        self,
+        snapshot: Any,
+        keys: Any,
+        key_columns: Sequence[str],
+        *,
+        in_process: bool = False,
+        may_be_table: bool = False,
+    ) -> Any:
+        check_key_columns(self.frames.column_names(keys), key_columns)
+        if isinstance(snapshot, Snapshot):
+            if key_columns and set(key_columns) == set(snapshot.merge.key):
+                matching_rows = self.look_up_keys(snapshot, keys, as_table=in_process)
+                if matching_rows is not None:
+                    return matching_rows if in_process or may_be_table else self.frames.to_frame(matching_rows)
+            snapshot = self.fetch(snapshot) if in_process else self.read(snapshot)
+        are_both_tables = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table) and bool(key_columns)
+        if are_both_tables and (table := filter_rows_by_keys(snapshot, keys, key_columns)) is not None:
+            return table
+        from nova_assets.engine.read.spark_multiset import filter_equal_rows
+        from nova_assets.engine.rows.spark_columns import col
+
+        snapshot, keys = self.frames.to_frame(snapshot), self.frames.to_frame(keys)
+        if not key_columns:
+            return filter_equal_rows(snapshot, keys) if snapshot.columns else snapshot
+        key_rows = keys.select(*map(col, key_columns))
+        if not snapshot.columns:  # a channel without a schema is empty; its keys look like these
+            return key_rows.limit(0)
+        with temporary_settings(self.session.get(), READ_SETTINGS):
+            return snapshot.join(key_rows, list(key_columns), "left_semi").select(*map(col, snapshot.columns))
+
+    def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
+        from nova_assets.engine.read.spark_diff import count_removed_rows
+
+        block = Block("", old.channel, "", "base", old.at + 1, old.at + 1, new, old.merge)
+        new_rows = self.read(Snapshot(old.channel, old.at + 1, (block,), (), new.schema, old.merge))
+        return count_removed_rows(self.read(replace(old, schema=new.schema)), new_rows)
+
+    def check_no_sum_overflow(
+        self, error_label: str, staged: Block, earlier_blocks: Sequence[Block], type_by_column: Mapping[str, DataType]
+    ) -> None:
+        read_rows = partial(self._read_rows_of_keys, staged.merge.key)
+        check_sums_fit(error_label, staged, earlier_blocks, type_by_column, read_rows)
+
+    def _read_rows_of_keys(self, key: Sequence[str], read: Read, keys: pa.Table | None) -> pa.Table:
+        if keys is None:
+            return self.frames.to_arrow(self.fetch(read))
+        rows = read if isinstance(read, Snapshot) else self.fetch(read)
+        return self.frames.to_arrow(self.filter_by_keys(rows, keys, key, in_process=True))
 
     def look_up_keys(self, read: Read, keys: Any, *, as_table: bool) -> Any | None:
         """Rows of a snapshot with certain keys. Only the buckets and row groups that may contain these keys are opened.
@@ -150,7 +221,8 @@ class ReadExecutor:
         distinct_keys = keys.select(*map(col, key_columns)).distinct().limit(MAX_LOOKUP_KEYS + 1)
         return self.session.to_table(distinct_keys)
 
-    def _try_compute_in_memory(self, read: Snapshot | DeltaChain | SnapshotDiff) -> pa.Table | None:
+    def try_compute_in_memory(self, read: Snapshot | DeltaChain | SnapshotDiff) -> pa.Table | None:
+        """Rows of a read for which memory was chosen; None if Spark must compute them."""
         try:
             rows = compute_in_memory(read, self.warehouse)
         except OverflowError as error:  # of a combined value; the fallback to Spark raises the usual error

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +19,6 @@ from nova_assets.engine.buckets.arrow_merge import with_deleted_column
 from nova_assets.engine.buckets.merge_unit import read_merge_unit
 from nova_assets.engine.read.in_memory import formatted_files_of_block, read_fitted_rows
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReadPlan
-from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.external_rows import open_external_file
 from nova_assets.engine.storage.integrity import open_block_file, read_block_file_footer
@@ -26,7 +26,6 @@ from nova_assets.errors import FileMissing
 from nova_assets.formats import record_batches
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.engine import Engine
 from nova_assets.model.reads import (
     ChangeUnion,
     DeltaChain,
@@ -50,6 +49,9 @@ from nova_assets.plan.partial_reads import (
     split_into_portions,
 )
 
+if TYPE_CHECKING:
+    from nova_assets.engine.read.read_executor import ReadExecutor
+
 Tables = Iterator[pa.Table]
 
 
@@ -57,13 +59,13 @@ class StreamingReader:
     """Executes reads piece by piece.
 
     Args:
-        engine: executes the reads, or parts of reads, that cannot be split.
+        reader: executes the reads, or parts of reads, that cannot be split.
     """
 
-    def __init__(self, engine: Engine, read_executor: ReadExecutor) -> None:
-        self.engine = engine
-        self.read_executor = read_executor
-        self.warehouse = read_executor.warehouse
+    def __init__(self, reader: ReadExecutor) -> None:
+        self.reader = reader
+        self.frames = reader.frames
+        self.warehouse = reader.warehouse
 
     def open_reader(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Record batches of a read, in the given columns; None for all columns.
@@ -77,7 +79,7 @@ class StreamingReader:
         if read_columns is None:
             return self._open_reader_of_frame(read, columns)
         schema = to_arrow_schema(read_columns.with_all_nullable())
-        stream_schema = schema if columns is None else self.engine.select(schema.empty_table(), columns).schema
+        stream_schema = schema if columns is None else self.frames.select(schema.empty_table(), columns).schema
         tables = self._read_tables(
             read, read_columns.select_columns(n for n in read_columns.names if n in stream_schema.names)
         )
@@ -85,10 +87,10 @@ class StreamingReader:
 
     def _open_reader_of_frame(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Reader for a read whose columns are known only from its frame."""
-        frame = self.engine.fetch(read)
-        frame = frame if columns is None else self.engine.select(frame, columns)
-        schema = frame.schema if isinstance(frame, pa.Table) else to_arrow_schema(self.engine.schema_of(frame))
-        return record_batches.stream_tables(schema, map(self.engine.to_arrow, iter([frame])))
+        frame = self.reader.fetch(read)
+        frame = frame if columns is None else self.frames.select(frame, columns)
+        schema = frame.schema if isinstance(frame, pa.Table) else to_arrow_schema(self.frames.schema_of(frame))
+        return record_batches.stream_tables(schema, map(self.frames.to_arrow, iter([frame])))
 
     def _read_tables(self, read: Read, columns: Schema) -> Tables:
         """Rows of a read, with the requested columns and possibly others.
@@ -102,7 +104,7 @@ class StreamingReader:
             return (with_deleted_column(t, False) for t in rows) if DELETED in columns else rows
         if isinstance(read, ChangeUnion):
             return chain.from_iterable([self._read_tables(p, columns) for p in read.parts])
-        if self.read_executor.forced_strategy == "spark":
+        if self.reader.forced_strategy == "spark":
             return self._fetch_each([read])
         if is_plain_file_scan(read):
             assert not isinstance(read, SnapshotDiff)
@@ -115,7 +117,7 @@ class StreamingReader:
         unchanged_rows = iter(()) if unchanged_base is None else self._read_unmerged(unchanged_base, columns)
         if is_certainly_empty(rest):
             return unchanged_rows
-        plan = self.read_executor.merge_unit_reader.plan_unit_reads(rest)
+        plan = self.reader.merge_unit_reader.plan_unit_reads(rest)
         return chain(
             unchanged_rows, self._fetch_each(split_into_portions(rest)) if plan is None else _read_merge_units(plan)
         )
@@ -168,7 +170,7 @@ class StreamingReader:
 
     def _fetch_each(self, reads: Sequence[Read]) -> Tables:
         """Rows of reads by the engine's own choice of strategy, one read after the other."""
-        return (self.engine.to_arrow(self.engine.fetch(r)) for r in reads)
+        return (self.frames.to_arrow(self.reader.fetch(r)) for r in reads)
 
 
 def _convert_missing_file_errors(tables: Tables) -> Tables:

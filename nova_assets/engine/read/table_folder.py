@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nova_assets.engine.read.block_reader import PAGE_CHECKSUMS
-from nova_assets.engine.read.literal_paths import load_paths
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
+from nova_assets.engine.session.literal_paths import load_paths
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.table_formats import check_hive_support, format_error, spark_format_options, sql_text
 from nova_assets.engine.storage import file_io

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from nova_assets.engine.session.core_limit import check_core_limit
 from nova_assets.engine.session.quiet_stderr import silence_loggers
+from nova_assets.engine.session.shared_settings import batch_limit_scope
 from nova_assets.engine.session.spark_session import (
     get_or_build_session,
     has_java_ended,
@@ -22,6 +23,7 @@ from nova_assets.engine.session.spark_session import (
 )
 from nova_assets.engine.session.worker_errors import nova_error_from
 from nova_assets.engine.storage.integrity import altered_file_error_from
+from nova_assets.engine.storage.throttling import throttling_scope
 from nova_assets.errors import EngineUnavailable, SchemaMismatch
 from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema
@@ -131,6 +133,16 @@ class LazySparkSession:
         log.warning("Spark has ended, most often for lack of memory; a new session is started")
         _clear_pyspark_singletons(spark)
         self._session = None
+
+    @contextmanager
+    def computation_scope(self) -> Iterator[None]:
+        """Context of a computation: batches fit the rows that are read in it, and throttling is reported at its end.
+
+        Raises:
+            EngineUnavailable: Spark has ended.
+        """
+        with throttling_scope(), self.convert_spark_end_errors(), batch_limit_scope():
+            yield
 
     @contextmanager
     def convert_spark_end_errors(self) -> Iterator[None]:

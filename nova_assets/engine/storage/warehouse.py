@@ -102,6 +102,13 @@ class Warehouse:
         except OSError as error:
             raise self.unavailable_error("be cleaned up", error) from error
 
+    def delete_staged_folder(self, name: str) -> list[str]:
+        """Delete the folder of a staged block. Returns its files, relative to the root. Raises as
+        ``delete_block_folder``."""
+        files = self.list_block_folder(name)
+        self.delete_block_folder(name)
+        return files
+
     def delete_empty_block_folder(self, name: str) -> None:
         """Delete the folder of a block that has no files of its own: it has no rows, or only files of other blocks."""
         with suppress(OSError):  # it has files

@@ -9,12 +9,11 @@ two.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -30,9 +29,9 @@ from nova_assets.engine.buckets.file_writer import (
 from nova_assets.engine.buckets.merge_unit import MergeUnitTask
 from nova_assets.engine.buckets.spark_jobs import rewrite_changed_units_by_spark
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
-from nova_assets.engine.read.in_memory import compute_in_memory, read_fitted_rows
-from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, PartitionUnit, list_partition_units
-from nova_assets.engine.session.lazy_session import LazySparkSession
+from nova_assets.engine.read.in_memory import read_fitted_rows
+from nova_assets.engine.read.merge_unit_reader import PartitionUnit, list_partition_units
+from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.engine.write.block_writer import BlockWriter
@@ -40,8 +39,9 @@ from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import DeltaChain, Read, Snapshot, source_blocks
+from nova_assets.model.reads import DeltaChain, Snapshot, source_blocks
 from nova_assets.model.schema import Schema
+from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
 from nova_assets.plan.block_layout import CommonLayout, common_layout, layout_for_channel
 from nova_assets.plan.compaction import file_count_for
 from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeTask, may_have_rows_in, split_merge_task
@@ -53,27 +53,15 @@ _MAX_TARGET_SIZES_PER_UNIT = 4
 
 
 class BlockRewriter:
-    """Writes the rows of reads into new blocks.
+    """Writes the rows of reads into new blocks: the protocol ``Rewriter``. Uses the strategy that is forced on the
+    reader."""
 
-    Args:
-        read_frame: returns the Spark frame of a read.
-        forced_strategy: strategy to use wherever it is applicable; None for the cheapest strategy.
-    """
-
-    def __init__(
-        self,
-        session: LazySparkSession,
-        warehouse: Warehouse,
-        writer: BlockWriter,
-        read_frame: Callable[[Read], Any],
-        forced_strategy: ReadStrategy | None = None,
-    ) -> None:
-        self.session = session
-        self.warehouse = warehouse
-        self.merge_unit_reader = MergeUnitReader(session, warehouse)
+    def __init__(self, reader: ReadExecutor, writer: BlockWriter) -> None:
+        self.reader = reader
         self.writer = writer
-        self.read_frame = read_frame
-        self.forced_strategy = forced_strategy
+        self.session = reader.session
+        self.warehouse = reader.warehouse
+        self.merge_unit_reader = reader.merge_unit_reader
 
     def rewrite(
         self, read: Snapshot | DeltaChain, staged: StagedBlock, channel: Channel, schema: Schema
@@ -86,29 +74,28 @@ class BlockRewriter:
         Raises:
             FileMissing, WarehouseUnavailable.
         """
-        read = replace(read, schema=schema.of_files)
-        strategy = choose_strategy(read, "block", self.forced_strategy)
+        with name_channel_in_overflow_errors(read), self.session.computation_scope():
+            return self._rewrite(replace(read, schema=schema.of_files), staged, channel, schema)
+
+    def _rewrite(
+        self, read: Snapshot | DeltaChain, staged: StagedBlock, channel: Channel, schema: Schema
+    ) -> tuple[Manifest, ReadStrategy]:
+        strategy = choose_strategy(read, "block", self.reader.forced_strategy)
         are_all_parquet = all(b.manifest.format == "parquet" for b in source_blocks(read) if isinstance(b, Block))
         if strategy == "arrow" and isinstance(read.merge, Append) and are_all_parquet:
             with suppress(OverflowError):  # fall back to Spark, which raises its usual error
                 return self.writer.write_with_job(
                     partial(combine_small_files, read, self.warehouse, schema.of_files), staged, channel, schema
                 ), "arrow"
-        if strategy == "arrow" and (rows := self._try_compute_in_memory(read)) is not None:
+        if strategy == "arrow" and (rows := self.reader.try_compute_in_memory(read)) is not None:
             return self.writer.write(rows, staged, channel, schema, keys_checked=True), "arrow"
         if strategy != "spark" and self.session.can_use_workers:
             partition_units = _list_units_in_current_layout(read, channel, schema)
             if partition_units is not None:
                 return self._rewrite_by_units(partition_units, staged, channel, schema), "buckets"
         size = sum(s.bytes for s in source_blocks(read) if isinstance(s, Block))
-        frame = self.read_frame(read).coalesce(file_count_for(size, TARGET_FILE_BYTES))
+        frame = self.reader.read(read).coalesce(file_count_for(size, TARGET_FILE_BYTES))
         return self.writer.write(frame, staged, channel, schema, keys_checked=True), "spark"
-
-    def _try_compute_in_memory(self, read: Snapshot | DeltaChain) -> pa.Table | None:
-        try:
-            return compute_in_memory(read, self.warehouse)
-        except OverflowError:  # fall back to Spark, see above
-            return None
 
     def _rewrite_by_units(
         self, partition_units: Sequence[PartitionUnit], staged: StagedBlock, channel: Channel, schema: Schema

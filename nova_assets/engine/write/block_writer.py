@@ -30,7 +30,7 @@ from nova_assets.engine.write.block_file_writer import BlockFileWriter, are_keys
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.engine.write.format_converter import convert_files, keep_files
 from nova_assets.engine.write.repeated_keys import RepeatedKeyResolver
-from nova_assets.engine.write.row_digest import digest_of, digest_of_files
+from nova_assets.engine.write.row_digest import digest_of, digest_of_files, digest_of_frame
 from nova_assets.errors import BadKey, SchemaMismatch, WarehouseUnavailable
 from nova_assets.formats import schema_fit
 from nova_assets.formats.python_values import to_python_rows
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class BlockWriter:
-    """Writes staged blocks."""
+    """Writes staged blocks: the protocol ``Writer``."""
 
     def __init__(self, session: LazySparkSession, warehouse: Warehouse) -> None:
         self.session = session
@@ -62,9 +62,9 @@ class BlockWriter:
         channel: Channel | None,
         schema: Schema,
         *,
-        keys_checked: bool = False,
-        compute_digest: bool = False,
+        digest: bool = False,
         options: BlockOptions = NO_OPTIONS,
+        keys_checked: bool = False,
     ) -> Manifest:
         """Write a frame into the folder of its block and return the manifest. A failed write leaves no files behind.
 
@@ -73,19 +73,24 @@ class BlockWriter:
             staged: block to write.
             channel: channel of the block; None for rows of a private port.
             schema: schema of the channel or of the port's rows.
-            keys_checked: whether the channel already holds the rows, so that their keys need no further check.
-            compute_digest: whether to compute the digest of the rows, too.
+            digest: whether to compute the digest of the rows, too.
             options: merge model and file format of the block.
+            keys_checked: whether the channel already holds the rows, so that their keys need no further check.
 
         Raises:
             SchemaMismatch, BadKey, WarehouseUnavailable.
             PartitionError: a row belongs to no partition, or to a partition outside the scope.
         """
         target = self._build_target(staged, channel, schema, options.merge)
-        with self._remove_staged_on_failure(staged):
+        with self.session.computation_scope(), self._remove_staged_on_failure(staged):
             if options.kept_files:
-                return self._keep_files(frame, target, options, compute_digest)
-            return self._write_and_check(frame, target, keys_checked, compute_digest, options.format or "parquet")
+                return self._keep_files(frame, target, options, digest)
+            return self._write_and_check(frame, target, keys_checked, digest, options.format or "parquet")
+
+    def frame_digest(self, frame: Any, schema: Schema | None) -> str:
+        if isinstance(frame, pa.Table):
+            return str(digest_of(frame, schema))
+        return str(digest_of_frame(self.session, frame, schema))
 
     def write_with_job(
         self,

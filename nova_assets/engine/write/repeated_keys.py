@@ -113,8 +113,8 @@ class RepeatedKeyResolver:
     def _read_written_rows(self, footers: Sequence[FileSummary], target: BlockTarget) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from nova_assets.engine.read.literal_paths import load_paths
         from nova_assets.engine.rows.spark_types import to_struct
+        from nova_assets.engine.session.literal_paths import load_paths
 
         spark = self.session.get()
         reader = spark.read.format("parquet").schema(to_struct(target.file_schema.with_all_nullable()))

@@ -97,8 +97,8 @@ def digest_of_files(session: LazySparkSession, paths: Sequence[str], schema: Sch
     """
     # The files and not their frame: a second evaluation could give other rows.
     if sum(file_io.size_of(p) for p in paths) > _LOCAL_READ_BYTES and session.can_use_workers:
-        from nova_assets.engine.read.literal_paths import load_paths
         from nova_assets.engine.rows.spark_types import to_struct
+        from nova_assets.engine.session.literal_paths import load_paths
 
         spark = session.get()
         reader = spark.read.format("parquet").schema(to_struct(schema.with_all_nullable()))

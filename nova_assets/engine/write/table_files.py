@@ -7,22 +7,58 @@ form that they have always read (Speedy Batch 6.1).
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from nova_assets.engine.buckets.file_writer import gather_tables
+from nova_assets.engine.inputs.remote_folder import fits_in_memory, read_remote_files
+from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.session.table_formats import check_hive_support, format_error, spark_format_options, sql_text
 from nova_assets.engine.storage import file_io
+from nova_assets.engine.storage.table_files_store import AddressedObjects
 from nova_assets.errors import WarehouseUnavailable
 from nova_assets.formats.table_schema import fit_to_table_schema, parquet_table_schema, parquet_write_options
+from nova_assets.model.channel import Channel
+from nova_assets.model.reads import Snapshot
 from nova_assets.model.schema import Schema
-from nova_assets.model.table_files import FILE_SUFFIXES, TableFile, TableFileLayout
+from nova_assets.model.table_files import FILE_SUFFIXES, ExistingTableFile, TableFile, TableFileLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class PublishedTableFiles:
+    """The protocol ``TableFiles``: files of published tables, and of folders that other tools have filled."""
+
+    def __init__(self, reader: ReadExecutor) -> None:
+        self.reader = reader
+        self.session = reader.session
+
+    store = staticmethod(AddressedObjects)
+
+    def read_folder(
+        self, folder: str, files: Sequence[ExistingTableFile], channel: Channel, layout: TableFileLayout
+    ) -> Any:
+        if "://" in folder and fits_in_memory(files):
+            return read_remote_files(files, channel)
+        from nova_assets.engine.read.table_folder import read_table_folder
+
+        return read_table_folder(self.session.get(), folder, files, channel, layout)
+
+    def write_files(
+        self, read: Snapshot, folder: str, layout: TableFileLayout, *, rows: int, file_count: int, target_bytes: int
+    ) -> list[TableFile]:
+        assert read.schema is not None, "a channel without a schema is not published"
+        with self.session.computation_scope():
+            if layout.format != "parquet":
+                return write_table_files_by_spark(self.reader.read(read), folder, layout, file_count, rows)
+            batches = self.reader.read_batches(read)
+            return write_parquet_table_files(batches, folder, layout, read.schema, target_bytes, rows)
+
 
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _ROW_GROUP_ROWS = 1024 * 1024

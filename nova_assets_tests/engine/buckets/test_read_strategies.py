@@ -103,12 +103,12 @@ def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: py
 
 
 def rows(store: Store, plan: Read, way: ReadStrategy) -> pa.Table:
-    return store.engine.to_arrow(forced(store, way).read_frame(plan))
+    return store.engine.to_arrow(forced(store, way).read(plan))
 
 
 def forced(store: Store, way: ReadStrategy | None) -> ReadExecutor:
     assert isinstance(store.engine, SparkEngine)
-    return ReadExecutor(store.engine._session, store.engine.warehouse, way)
+    return ReadExecutor(store.engine._session, store.engine.warehouse, store.engine.frames, way)
 
 
 def given(rng: random.Random, size: int, *, deletes: bool = False) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ def check(store: Store, channel: nova.Channel) -> None:
 def check_chain(store: Store, channel: nova.Channel) -> None:
     engine, chain = store.engine, store.read("c", since=1).plan
     assert isinstance(engine, SparkEngine) and isinstance(chain, DeltaChain) and chain.schema is not None
-    expected = multiset(engine.to_arrow(ReadExecutor(engine._session, engine.warehouse, "spark").read_frame(chain)))
+    expected = multiset(engine.frames.to_arrow(reader(engine, "spark").read(chain)))
     for way in READ_STRATEGIES:
         written = rewritten(engine, way, chain, "delta", channel)
         rows = rows_of(engine, written)
@@ -115,10 +115,14 @@ def check_chain(store: Store, channel: nova.Channel) -> None:
         assert channel.cluster_by or way != "buckets" or max(seen) > 1, "by several tasks"
 
 
+def reader(engine: SparkEngine, way: ReadStrategy) -> ReadExecutor:
+    return ReadExecutor(engine._session, engine.warehouse, engine.frames, way)
+
+
 def rewritten(
     engine: SparkEngine, way: ReadStrategy, read: Snapshot | DeltaChain, kind: Kind, channel: nova.Channel
 ) -> Manifest:
-    rewriter = BlockRewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
+    rewriter = BlockRewriter(reader(engine, way), engine.writer)
     block = uuid.uuid4().hex
     assert read.schema is not None
     staged = StagedBlock(block, "e", "c", "c", kind, f"blocks/{block}", 1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from typing import TYPE_CHECKING
 
 from nova_assets.engine.session.spark_session import is_connect_session
 from nova_assets.engine.storage import file_io
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 _GLOB_CHARACTERS = re.compile(r"[{}\[\]*?\\]")
 
