@@ -65,7 +65,7 @@ class World:
     def ids(self, count: int) -> Any:
         """Keys that are there."""
         numbers = pa.table({"n": self.rng.choice(self.size, count, replace=False)})
-        return self.store.engine.to_arrow(self.spark.createDataFrame(numbers).selectExpr("xxhash64(n) id"))["id"]
+        return self.store.engine.frames.to_arrow(self.spark.createDataFrame(numbers).selectExpr("xxhash64(n) id"))["id"]
 
     def upsert(self) -> Callable[[], None]:
         batch = rows(self.ids(self.size // 100), 2)

@@ -69,7 +69,7 @@ def work(store: Store, read: Read, purpose: Purpose, way: ReadStrategy) -> Calla
         assert not isinstance(read, SnapshotDiff)
         return lambda: rewritten(store, read, way)
     if purpose == "here":
-        return lambda: going.read_without_spark(read) if way == "arrow" else engine.to_arrow(going.read(read))
+        return lambda: going.read_without_spark(read) if way == "arrow" else engine.frames.to_arrow(going.read(read))
     return lambda: going.read(read).selectExpr("count(*)", "sum(amount)", "max(note)").collect()
 
 
@@ -81,7 +81,7 @@ def rewritten(store: Store, read: Snapshot | DeltaChain, way: ReadStrategy) -> N
     reader = ReadExecutor(engine._session, engine.warehouse, engine.frames, way)
     rewriter = BlockRewriter(reader, engine.writer)
     rewriter.rewrite(read, staged, facts, read.schema)
-    engine.delete_staged_folder(staged.folder)
+    engine.warehouse.delete_staged_folder(staged.folder)
 
 
 def main() -> None:

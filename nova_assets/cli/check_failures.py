@@ -55,7 +55,7 @@ def _fetch(store: Store, failing: FailingRows, limit: int) -> pa.Table | None:
     if failing.rows is None:
         return None
     with store.engine.computation_scope():
-        return store.engine.to_arrow(failing.rows.limit(limit))
+        return store.engine.frames.to_arrow(failing.rows.limit(limit))
 
 
 def _json(failing: FailingRows, rows: pa.Table | None, limit: int) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _fetch_rows(store: Store, selection: Selection, limit: int | None) -> pa.Tab
     if limit is None:
         return selection.to_arrow()
     with store.engine.computation_scope():
-        return store.engine.to_arrow(selection.to_spark().limit(limit))
+        return store.engine.frames.to_arrow(selection.to_spark().limit(limit))
 
 
 def _show_rows(console: Console, rows: pa.Table, has_more: bool) -> None:

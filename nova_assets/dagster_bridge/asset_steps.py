@@ -180,7 +180,7 @@ def load_input(steps: Sequence[AssetStep], store: Store, name: str, *, may_be_ta
     if all(isinstance(p, pa.Table) for p in parts):
         return pa.concat_tables(parts, promote_options="default")
     assert not any(isinstance(p, View) for p in parts)
-    frames = [store.engine.to_frame(p, None) for p in parts]
+    frames = [store.engine.frames.to_frame(p) for p in parts]
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 
 
@@ -199,7 +199,7 @@ def stage(steps: Sequence[AssetStep], store: Store, rows_by_channel: Mapping[str
     read_again = {
         f"{c} counted": frame for c, frame in frames.items()
     }  # a frame is read to count it, and for each part
-    with store.engine.evaluate_once({**frames, **read_again}) as once:
+    with store.engine.frames.evaluate_once({**frames, **read_again}) as once:
         splits = {c: _split_by_partition(store, steps, channels[c], once[c]) for c in frames}
         for number, step in enumerate(steps):
             if step.commit is None:
@@ -225,7 +225,7 @@ def run_checks(steps: Sequence[AssetStep]) -> Iterator[CheckReport]:
 def _split_by_partition(store: Store, steps: Sequence[AssetStep], channel: Channel, rows: Any) -> list[Any]:
     """The rows of each step's partition. Raises SchemaMismatch if a row belongs to none of them."""
     engine, columns = store.engine, [d.column for d in steps[0].binding.dimensions]
-    schema = engine.schema_of(rows)
+    schema = engine.frames.schema_of(rows)
     if missing := [c for c in columns if c not in schema]:
         raise SchemaMismatch(
             f"the rows for channel {channel.name!r} do not tell their partition, and this run is for several",
@@ -235,10 +235,10 @@ def _split_by_partition(store: Store, steps: Sequence[AssetStep], channel: Chann
 
     def keys(partition: str) -> Any:
         one_row = pa.table({"nova_row": [0]})
-        return engine.add_partition_columns(one_row, channel, partition, schema).select(columns)
+        return engine.inputs.add_partition_columns(one_row, channel, partition, schema).select(columns)
 
-    parts = [engine.filter_by_keys(rows, keys(s.execution.partition), columns, may_be_table=True) for s in steps]
-    counted, expected = sum(map(engine.count, parts)), engine.count(rows)
+    parts = [engine.reader.filter_by_keys(rows, keys(s.execution.partition), columns, may_be_table=True) for s in steps]
+    counted, expected = sum(map(engine.frames.count, parts)), engine.frames.count(rows)
     if counted != expected:
         raise SchemaMismatch(
             f"{expected - counted} rows for channel {channel.name!r} belong to none of the partitions of this run",

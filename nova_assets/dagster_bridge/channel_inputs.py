@@ -56,7 +56,7 @@ def load_channel(store: Store, context: InputContext) -> Any:
     if mode == "all" and not _consumer_has_cursor(store, context):
         scope = input_partition_scope(context, store, channel, context.name)
         pin = Pin(channel, head, partition=scope)
-        return _as_annotated_type(store, store.engine.read(plan_pinned_read(store.catalog, pin, "all")), context)
+        return _as_annotated_type(store, store.engine.reader.read(plan_pinned_read(store.catalog, pin, "all")), context)
     execution = pin_consumer_inputs(
         store, build_consumer(context, store), context.step_context.run_id, context.step_context.instance
     )
@@ -68,7 +68,7 @@ def load_channel(store: Store, context: InputContext) -> Any:
         )
     if mode == "changes":
         return _build_modes_view(store, pinned)
-    return _as_annotated_type(store, store.engine.read(plan_pinned_read(store.catalog, pinned, mode)), context)
+    return _as_annotated_type(store, store.engine.reader.read(plan_pinned_read(store.catalog, pinned, mode)), context)
 
 
 def _insert_outside_step(store: Store, context: OutputContext, rows: Any, kind: Kind) -> None:
@@ -106,7 +106,7 @@ def _load_outside_step(store: Store, context: InputContext) -> Any:
     if context.has_partition_key and channel.channel.partitions:
         scope = parse_dagster_key(dimensions_in_dagster(store.project, channel.channel), context.partition_key)
     pin = Pin(channel.channel.name, channel.head, partition=scope)
-    return _as_annotated_type(store, store.engine.read(plan_pinned_read(store.catalog, pin, "all")), context)
+    return _as_annotated_type(store, store.engine.reader.read(plan_pinned_read(store.catalog, pin, "all")), context)
 
 
 def _annotation(context: InputContext) -> Any:
@@ -169,9 +169,9 @@ def _consumer_has_cursor(store: Store, context: InputContext) -> bool:
 def _build_modes_view(store: Store, pin: Pin) -> View:
     engine = store.engine
     return View(
-        all=lambda: engine.read(plan_pinned_read(store.catalog, pin, "all")),
-        new=lambda: engine.read(plan_pinned_read(store.catalog, pin, "new")),
-        old=lambda: engine.read(plan_pinned_read(store.catalog, pin, "old")),
+        all=lambda: engine.reader.read(plan_pinned_read(store.catalog, pin, "all")),
+        new=lambda: engine.reader.read(plan_pinned_read(store.catalog, pin, "new")),
+        old=lambda: engine.reader.read(plan_pinned_read(store.catalog, pin, "old")),
     )
 
 
@@ -179,13 +179,13 @@ def _as_annotated_type(store: Store, frame: Any, context: InputContext) -> Any:
     """The frame as the type with which the input is annotated."""
     annotation, type_name = _annotation(context), _annotated_type_name(context)
     if type_name.startswith("pyarrow.") and type_name.endswith(".Table"):
-        return store.engine.to_arrow(frame)
+        return store.engine.frames.to_arrow(frame)
     if type_name.startswith("pandas.") and type_name.endswith(".DataFrame"):
-        return to_pandas_frame(store.engine.to_arrow(frame))
+        return to_pandas_frame(store.engine.frames.to_arrow(frame))
     if type_name.startswith("polars.") and type_name.endswith(".DataFrame"):
         import polars
 
-        return polars.from_arrow(store.engine.to_arrow(frame))
+        return polars.from_arrow(store.engine.frames.to_arrow(frame))
     if annotation is Any or not isinstance(annotation, type) or isinstance(frame, annotation):
         return frame
     raise DefinitionError(

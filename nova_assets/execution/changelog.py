@@ -58,7 +58,7 @@ def stage_changelog(
         check_consumers_can_compare(staging.catalog, channel.name, history.head)
     new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
     after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
-    frame = staging.engine.fetch(SnapshotDiff(modes.snapshot(history), after))
+    frame = staging.engine.reader.fetch(SnapshotDiff(modes.snapshot(history), after))
     # A changed model, and changed columns, take effect with this base.
     unchanged = replace(history, last_merge=None, schema=base.schema.visible, next_schema=None)
     return staging.write(execution, _changelog_port(channel.name), "delta", channel, unchanged, frame)

@@ -92,9 +92,9 @@ def to_check_result(engine: Engine, check: Check, check_output: Any) -> CheckRes
         return check_output
     if type(check_output).__name__ in ("bool", "bool_"):  # numpy's bool is a class of its own
         return CheckResult(bool(check_output))
-    if not engine.is_frame(check_output):
+    if not engine.frames.is_frame(check_output):
         return CheckResult(False, f"it returned a {type(check_output).__name__}; expected {_EXPECTED_CHECK_OUTPUT}")
-    rows = engine.count(check_output)
+    rows = engine.frames.count(check_output)
     found = f"{rows} row{'s violate' if rows > 1 else ' violates'} the check" if rows else None
     checked = "changed rows" if check.consumes[0].mode == "new" else "all rows"
     return CheckResult(rows == 0, found, {"rows": rows, "checked": checked})

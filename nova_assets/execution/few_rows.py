@@ -62,7 +62,7 @@ class FewRowsReader:
         if not isinstance(read.merge, Append | Upsert | Multiset) or count_rows(read) > MAX_FEW_ROWS:
             return None
         with self._engine.computation_scope():
-            rows = self._engine.to_arrow(self._engine.fetch(read))
+            rows = self._engine.frames.to_arrow(self._engine.reader.fetch(read))
         from nova_assets.formats.python_values import to_python_rows
 
         try:

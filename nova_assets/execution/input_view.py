@@ -58,13 +58,13 @@ def build_view(
 
     @cache
     def load_change() -> Frame:
-        return engine.fetch(change) if is_small else read_frame(change)
+        return engine.reader.fetch(change) if is_small else read_frame(change)
 
     def load_changed_rows(mode: str, columns: Collection[str] | None) -> Frame:
         """Rows of a mode that have a key of the change; without a key, rows that equal a row of the change."""
         assert channel is not None
         if mode == "after" and has_rows_after(change, channel, read_by_mode["all"]):
-            return engine.drop_deletions(load_change())
+            return engine.frames.drop_deletions(load_change())
         read = read_by_mode[{"before": "old", "after": "all"}[mode]]
         if not isinstance(read, Snapshot):
             rows: Any = read_frame(read)
@@ -72,7 +72,7 @@ def build_view(
             rows = read
         else:
             rows = narrow_columns(read, [name for name in read.schema.names if name.lower() in columns])
-        return engine.filter_by_keys(rows, load_change(), channel.merge.key, may_be_table=is_small)
+        return engine.reader.filter_by_keys(rows, load_change(), channel.merge.key, may_be_table=is_small)
 
     merge = None if channel is None else channel.merge
     has_changed_rows = merge is not None and merge.has_deletions
@@ -81,7 +81,7 @@ def build_view(
         load_change,
         lambda: read_frame(read_by_mode["old"]),
         changed_rows=load_changed_rows if has_changed_rows else None,
-        to_frame=lambda rows: engine.to_frame(rows, None),
+        to_frame=lambda rows: engine.frames.to_frame(rows),
         has_run=has_run,
         is_changed=is_changed,
         has_small_change=is_small,

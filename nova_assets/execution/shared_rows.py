@@ -71,7 +71,7 @@ class SharedRowsOfRound:
         frames = self._frames_of(result)
         if frames is None:
             return result
-        runs_python = any(self._engine.runs_python(f) for f in frames.values())
+        runs_python = any(self._engine.frames.runs_python(f) for f in frames.values())
         kept.rows = kept.rows.knowing(runs_python)
         if kept.rows.is_shared:
             kept.frames = {name: self._keep(kept, frame) for name, frame in frames.items()}
@@ -101,12 +101,12 @@ class SharedRowsOfRound:
         self._kept.clear()
 
     def _keep(self, kept: _Kept, frame: Frame) -> Frame:
-        return kept.cleanup.enter_context(self._engine.persisted_rows(frame))
+        return kept.cleanup.enter_context(self._engine.frames.persisted_rows(frame))
 
     def _frames_of(self, result: Any) -> dict[str, Frame] | None:
         """Frames that a function has returned, by port; None if it has returned anything else."""
         frames = dict(result) if isinstance(result, Mapping) else {"": result}
-        return frames if frames and all(self._engine.is_frame(f) for f in frames.values()) else None
+        return frames if frames and all(self._engine.frames.is_frame(f) for f in frames.values()) else None
 
 
 class SharedRowsOfTask:

@@ -77,12 +77,12 @@ class Staging:
             own_merge = options.own_merge(channel.merge)
             prepare_consumers_for(self.catalog, channel, own_merge, history.head)
         if channel is not None and channel.partitions:
-            frame = self.engine.add_partition_columns(
+            frame = self.engine.inputs.add_partition_columns(
                 frame, channel, scope, None if history is None else history.schema
             )
-        schema = resolve_block_schema(channel, history, kind, self.engine.schema_of(frame), may_hide=may_hide)
+        schema = resolve_block_schema(channel, history, kind, self.engine.frames.schema_of(frame), may_hide=may_hide)
         block = self._record_staged_block(execution, port, kind, channel, scope)
-        manifest = self.engine.write(frame, block, channel, schema, digest=with_digest, options=options)
+        manifest = self.engine.writer.write(frame, block, channel, schema, digest=with_digest, options=options)
         manifest = replace(manifest, merge=own_merge)
         crash_point("stage.written")
         if channel is not None and history is not None and kind == "base":
@@ -171,7 +171,7 @@ class Staging:
         """
         with suppress(NovaError):
             staged = self.catalog.staged_blocks(execution.id)
-            removed_files = {b.id: self.engine.delete_staged_folder(b.folder) for b in staged}
+            removed_files = {b.id: self.engine.warehouse.delete_staged_folder(b.folder) for b in staged}
             complete = {b.id for b in staged if b.manifest is not None}
             of_complete = {b: f for b, f in removed_files.items() if b in complete}
             self.catalog.mark_swept(of_complete, is_final=True, is_rollback=is_rollback)
@@ -322,7 +322,7 @@ def check_no_sum_overflow(
         block = Block(staged.id, channel.name, partition, "delta", head, head + 1, manifests[partition], merge)
         partition_history = histories.get(partition, PartitionHistory(partition, (), ()))
         for older in block_chains_to_sum(full_history, partition_history):
-            engine.check_no_sum_overflow(f"channel {channel.name!r}", block, older, types)
+            engine.reader.check_no_sum_overflow(f"channel {channel.name!r}", block, older, types)
 
 
 def check_base_keeps_rows(
@@ -336,7 +336,7 @@ def check_base_keeps_rows(
     """
     if not isinstance(channel.merge, Append) or history.head == 0 or not catalog.has_consumers(channel.name):
         return manifest
-    dropped = engine.count_dropped_rows(modes.snapshot(history), manifest)
+    dropped = engine.reader.count_dropped_rows(modes.snapshot(history), manifest)
     if dropped:
         raise UnrepresentableChange(
             f"the base for channel {channel.name!r} drops {dropped} rows, which an Append channel cannot report "

@@ -51,9 +51,9 @@ class TaskResultChecker:
         for port, frame in frames.items():
             if frame is None:
                 raise self._wrong_output_error(task, f"None for port {port!r}", "a frame, which may have no rows")
-            if not self.engine.is_frame(frame):
+            if not self.engine.frames.is_frame(frame):
                 raise self._wrong_output_error(task, f"{type(frame).__name__} for port {port!r}", "a Spark DataFrame")
-            if not self.engine.column_names(frame):  # a frame without columns would lose its rows
+            if not self.engine.frames.column_names(frame):  # a frame without columns would lose its rows
                 raise self._wrong_output_error(
                     task, f"a frame without a column for port {port!r}", "a frame with columns"
                 )

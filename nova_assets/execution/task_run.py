@@ -142,7 +142,7 @@ class TaskRun:
 
     def to_frame(self, port: str, rows: Any) -> Frame:
         """Rows for an output, in any form that an insert accepts, as a frame."""
-        if self.engine.is_frame(rows):
+        if self.engine.frames.is_frame(rows):
             return rows
         channel = self.run_state.binding.channels[port]
         schema = self.run_state.histories[channel.name].schema
@@ -150,7 +150,7 @@ class TaskRun:
             from nova_assets.model.arrow_types import to_arrow_schema
 
             rows = to_arrow_schema(schema).empty_table()
-        return self.engine.convert_input(rows, schema, allow_widening=channel.on_schema_change == "evolve")
+        return self.engine.inputs.convert(rows, schema, allow_widening=channel.on_schema_change == "evolve")
 
     def _report(self, step: Step, stopwatch: Stopwatch, rows_by_port: Mapping[str, int | None]) -> TaskReport:
         return TaskReport(
@@ -197,13 +197,13 @@ class TaskRun:
             return reads.is_certainly_empty(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
         if read.port in self.staged_blocks_by_port:
             return self.staged_blocks_by_port[read.port].rows == 0
-        return self.engine.is_empty(self._private_port_frame(read.port))
+        return self.engine.frames.is_empty(self._private_port_frame(read.port))
 
     def _read_frame(self, read: Read) -> Frame:
         if isinstance(read, PrivatePortRead):
             return self._private_port_frame(read.port)
         read = reads.resolve_staged_blocks(read, self.staged_blocks_by_port)
-        return self.shared.read(read, self.engine.read)
+        return self.shared.read(read, self.engine.reader.read)
 
     def _fetch(self, read: Read, hidden: Sequence[Field] = ()) -> Frame:
         """Rows of a read: in this process if they are few.
@@ -216,7 +216,7 @@ class TaskRun:
         read = reads.resolve_staged_blocks(read, self.staged_blocks_by_port)
         if isinstance(read, reads.Snapshot) and read.schema is not None and hidden:
             read = replace(read, schema=Schema((*read.schema.fields, *hidden)))
-        return self.engine.fetch(read)
+        return self.engine.reader.fetch(read)
 
     def _private_port_frame(self, port: str) -> Frame:
         """Rows of a private port: staged, passed on in this process, or evaluated again after another process took
@@ -265,7 +265,7 @@ class TaskRun:
                     if isinstance(read, PrivatePortRead)
                     else reads.resolve_staged_blocks(read, self.staged_blocks_by_port)
                 )
-                arguments[task_input.name] = self.engine.filter_by_keys(rows, keys, task_input.on)
+                arguments[task_input.name] = self.engine.reader.filter_by_keys(rows, keys, task_input.on)
         if wants_context:
             arguments["ctx"] = make_task_context(
                 self.run_state,
@@ -340,7 +340,7 @@ class TaskRun:
                 rows_by_port[output.port] = None
         with self.wrap_user_errors(task.name, "failed while its rows were computed:"):  # frames are lazy
             if len(staged_outputs) > 1 and not task.deterministic:
-                with self.engine.evaluate_once({o.port: outputs[o.port] for o in staged_outputs}) as once:
+                with self.engine.frames.evaluate_once({o.port: outputs[o.port] for o in staged_outputs}) as once:
                     rows_by_port |= self._write_staged_outputs(task, staged_outputs, once)
             else:
                 rows_by_port |= self._write_staged_outputs(task, staged_outputs, outputs)
@@ -375,7 +375,7 @@ class TaskRun:
             for mode, read in task_input.reads.items() if task_input.mode != "matching" else ():
                 estimate = best_estimate(
                     estimate_strategies(reads.resolve_staged_blocks(read, self.staged_blocks_by_port)),
-                    self.engine.forced_strategy,
+                    self.engine.reader.forced_strategy,
                 )
                 if estimate is not None:
                     estimates[task_input.name if len(task_input.reads) == 1 else f"{task_input.name}.{mode}"] = estimate

@@ -23,7 +23,7 @@ def check_warehouse_identity(catalog: Catalog, engine: Engine) -> None:
     """
     identity, address = catalog.warehouse_identity_and_address()
     try:
-        found_identity = engine.read_catalog_marker(catalog.identity())
+        found_identity = engine.warehouse.read_catalog_marker(catalog.identity())
         matches = _is_warehouse_of_catalog(catalog, engine, found_identity)
     except WarehouseUnavailable:
         return
@@ -42,14 +42,18 @@ def check_or_adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
     """
     catalog_id = catalog.identity()
     identity, address = catalog.warehouse_identity_and_address()
-    found_identity = engine.read_catalog_marker(catalog_id)
+    found_identity = engine.warehouse.read_catalog_marker(catalog_id)
     matches = _is_warehouse_of_catalog(catalog, engine, found_identity)
     if matches and (identity is None or not found_identity):
         # The catalog decides first, so that concurrent processes write the same marker.
-        identity, address = catalog.adopt_warehouse(identity or found_identity or uuid.uuid4().hex, engine.address)
-        if found_identity != identity and (address == engine.address or catalog.newest_listed_file() is not None):
-            engine.write_catalog_marker(catalog_id, identity)
-        matches = engine.read_catalog_marker(catalog_id) == identity
+        identity, address = catalog.adopt_warehouse(
+            identity or found_identity or uuid.uuid4().hex, engine.warehouse.address
+        )
+        if found_identity != identity and (
+            address == engine.warehouse.address or catalog.newest_listed_file() is not None
+        ):
+            engine.warehouse.write_catalog_marker(catalog_id, identity)
+        matches = engine.warehouse.read_catalog_marker(catalog_id) == identity
     if not matches:
         raise _warehouse_mismatch_error(catalog, engine, identity, address, found_identity)
 
@@ -83,7 +87,7 @@ class WarehouseCheck:
         if not self._is_decided:
             check_is_no_copy_beside_original(self.catalog, self.engine)
             self._is_decided = True
-        found_identity = self.engine.read_catalog_marker(self._catalog_id)
+        found_identity = self.engine.warehouse.read_catalog_marker(self._catalog_id)
         if found_identity is not None and found_identity == self._identity:
             return
         self._identity, address = self.catalog.warehouse_identity_and_address()  # ``nova doctor --claim`` changes it
@@ -115,10 +119,12 @@ def claim_warehouse(catalog: Catalog, engine: Engine) -> None:
     identity, address = catalog.warehouse_identity_and_address()
     catalog_id, new_identity = catalog.identity(), None if identity is None else uuid.uuid4().hex
     newest_file = catalog.newest_listed_file()
-    if newest_file is not None and engine.file_size(newest_file) is None:
-        raise _warehouse_mismatch_error(catalog, engine, identity, address, engine.read_catalog_marker(catalog_id))
+    if newest_file is not None and engine.warehouse.file_size(newest_file) is None:
+        raise _warehouse_mismatch_error(
+            catalog, engine, identity, address, engine.warehouse.read_catalog_marker(catalog_id)
+        )
     if new_identity is not None:
-        engine.write_catalog_marker(catalog_id, new_identity)
+        engine.warehouse.write_catalog_marker(catalog_id, new_identity)
     catalog.claim_warehouse(new_identity)
 
 
@@ -128,7 +134,7 @@ def check_is_no_copy_beside_original(catalog: Catalog, engine: Engine) -> None:
     Raises:
         CopyUndecided.
     """
-    if catalog.warehouse_identity_and_address()[1] == engine.address:
+    if catalog.warehouse_identity_and_address()[1] == engine.warehouse.address:
         check_is_no_copy(catalog, "nothing is committed")
 
 
@@ -162,8 +168,8 @@ def _is_warehouse_of_catalog(catalog: Catalog, engine: Engine, found_identity: s
         return identity in (None, found_identity)
     listed = catalog.newest_listed_file()
     if listed is not None:
-        return engine.file_size(listed) is not None
-    return identity is None or address == engine.address
+        return engine.warehouse.file_size(listed) is not None
+    return identity is None or address == engine.warehouse.address
 
 
 def _warehouse_mismatch_error(
@@ -176,7 +182,7 @@ def _warehouse_mismatch_error(
     file = f"catalogs/{catalog.identity()}"
     known = f" (first at {expected_address})" if expected_address else ""
     return WarehouseMismatch(
-        f"{engine.address} is not the warehouse of this catalog",
+        f"{engine.warehouse.address} is not the warehouse of this catalog",
         found=f"{found_identity!r} in {file}" if found_identity else f"neither {file} nor the last committed file",
         expected=f"the warehouse that holds the catalog's blocks{known}"
         + (f", with {expected_identity!r} in {file}" * bool(expected_identity)),
@@ -184,6 +190,6 @@ def _warehouse_mismatch_error(
         f"{expected_address or 'that warehouse'}; if it was moved, move all of it, including its folder catalogs/"
         + "; if another copy of this catalog has claimed it, nova doctor --claim takes it back"
         * bool(found_identity),
-        warehouse=engine.address,
+        warehouse=engine.warehouse.address,
         identity=expected_identity,
     )

@@ -143,7 +143,7 @@ class CatalogBackups:
             backup,
             self.catalog.url,
             self.catalog.identity(),
-            self.engine.address,
+            self.engine.warehouse.address,
             len(content.paths),
             content.bytes,
             Path(backup.folder) / CATALOG_FILE if dump_command is None else None,

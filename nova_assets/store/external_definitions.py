@@ -177,7 +177,7 @@ def _columns_in_metastore(channel: Channel, table: MetastoreTable) -> tuple[Sour
 
 def _columns_of_newest_files(engine: Engine, channel: Channel, absolute_location: str) -> tuple[SourceColumn, ...]:
     assert channel.external is not None
-    files = [f for f in engine.list_external_files(absolute_location) if _is_data(f, absolute_location)]
+    files = [f for f in engine.external_files.list_files(absolute_location) if _is_data(f, absolute_location)]
     if channel.external.success_file is not None:
         files = [f for f in files if PurePosixPath(f.path).name != channel.external.success_file]
     newest = sorted(files, key=lambda f: (f.modified_ns, f.path))[-MAX_INSPECTED_FILES:]
@@ -186,7 +186,7 @@ def _columns_of_newest_files(engine: Engine, channel: Channel, absolute_location
     columns: dict[str, SourceColumn] = {}
     declared = {} if channel.schema is None else {f.name.lower(): f.type for f in channel.schema.fields}
     for file in reversed(newest):
-        for f in engine.read_external_schema(file.path, channel.external.format).fields:
+        for f in engine.external_files.read_file_schema(file.path, channel.external.format).fields:
             column, expected = SourceColumn(f.name, str(f.type), f.type), declared.get(f.name.lower())
             earlier = columns.setdefault(f.name.lower(), column)
             # A type that the definition cannot read in any of these files is a change, even if the newest can be read.
@@ -200,7 +200,7 @@ def _columns_of_files(
 ) -> list[Field]:
     columns: dict[str, Field] = {}
     for file in reversed(files):
-        for f in engine.read_external_schema(file.path, format_).fields:
+        for f in engine.external_files.read_file_schema(file.path, format_).fields:
             earlier = columns.setdefault(f.name.lower(), f)
             if str(earlier.type) != str(f.type):
                 raise SchemaMismatch(
@@ -213,7 +213,7 @@ def _columns_of_files(
 
 def _data_files(engine: Engine, absolute_location: str) -> list[ExternalFileInfo]:
     """Files with rows, oldest first."""
-    files = [f for f in engine.list_external_files(absolute_location) if _is_data(f, absolute_location)]
+    files = [f for f in engine.external_files.list_files(absolute_location) if _is_data(f, absolute_location)]
     return sorted((f for f in files if _format_of(f.path) is not None), key=lambda f: (f.modified_ns, f.path))
 
 

@@ -109,7 +109,7 @@ class FolderListing:
         self, channel: Channel, committed: CommittedPartitions, expected_partitions: Collection[str] | None
     ) -> PartitionListing:
         location = self._absolute_location(channel)
-        files = self.engine.list_external_files(location)
+        files = self.engine.external_files.list_files(location)
         return PartitionListing(location, group_files_by_partition(channel, location, files, expected_partitions))
 
     def _absolute_location(self, channel: Channel) -> str:

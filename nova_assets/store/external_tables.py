@@ -225,7 +225,7 @@ class ExternalTables:
 
         def describe_partition(partition: str, content: PartitionFiles) -> ExternalFilesContent | NovaError:
             try:
-                return self.engine.describe_external_files(listing.channel, partition, content.files)
+                return self.engine.external_files.describe_files(listing.channel, partition, content.files)
             except NovaError as error:
                 return error
 

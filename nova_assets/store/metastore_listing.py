@@ -221,7 +221,7 @@ class _Listing:
         counts = Counter(folder.location for folder in self.folders.values())
         common_locations = [location for location, n in counts.items() if n >= MIN_PARTITIONS_OF_COMMON_LISTING]
         files_by_folder: dict[str, list[ExternalFileInfo]] = {}
-        for file in (f for location in common_locations for f in self.engine.list_external_files(location)):
+        for file in (f for location in common_locations for f in self.engine.external_files.list_files(location)):
             files_by_folder.setdefault(file.path.rpartition("/")[0], []).append(file)
         addresses = [folder.address for folder in self.folders.values()]
         subfolders = sorted(files_by_folder.keys() - set(addresses))
@@ -230,7 +230,7 @@ class _Listing:
             if address in files_by_folder and not any(f.startswith(f"{address}/") for f in subfolders):
                 return files_by_folder[address]
             try:
-                return self.engine.list_external_files(address)
+                return self.engine.external_files.list_files(address)
             except NovaError as error:
                 return error
 

@@ -161,7 +161,12 @@ class ChannelPublishing:
         owner = f"channel {channel} of catalog {self.catalog.identity()}"
         engine = self.runtime.engine
         return open_publish_target(
-            table, self.settings.root, self.settings.default_data_folder, engine.address, owner, engine.table_store
+            table,
+            self.settings.root,
+            self.settings.default_data_folder,
+            engine.warehouse.address,
+            owner,
+            engine.table_files.store,
         )
 
     def _find_published_definition(self, channel: Channel | str) -> Channel:

@@ -251,7 +251,7 @@ class FileReceiver:
         """Stage rows for one of the two channels. Returns its blocks and the requirements of the commit."""
         staging, head = self.runtime.staging, execution.pins[channel.name].head
         history = self.runtime.catalog.history(channel.name, head, since=head, back_to=head)
-        frame = self.runtime.engine.convert_input(
+        frame = self.runtime.engine.inputs.convert(
             table, history.schema, allow_widening=channel.on_schema_change == "evolve"
         )
         staged = staging.write(execution, channel.name, "delta", channel, history, frame)

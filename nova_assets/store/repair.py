@@ -99,7 +99,7 @@ class Repair:
         Raises:
             WarehouseUnavailable: the warehouse cannot be read, or it is completely empty.
         """
-        entries = self.engine.list_warehouse()
+        entries = self.engine.warehouse.list_block_entries()
         self.on_progress(f"{len(entries)} files and folders are in the warehouse")
         checks_by_channel = {s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.channels()}
         file_count = sum(f.file_count for f in checks_by_channel.values())
@@ -174,7 +174,7 @@ class Repair:
             files_to_check = random.sample(files_to_check, self.sample_size)
         defect_by_path: dict[str, str] = {}
         remaining_files, checked_count = iter(files_to_check), 0
-        find_defect = partial(self.engine.file_defect, thorough=self.thorough)
+        find_defect = partial(self.engine.warehouse.find_file_defect, thorough=self.thorough)
         with ThreadPoolExecutor(PARALLEL_STATUS_CALLS, "nova-status") as pool:
             while batch := list(islice(remaining_files, _FILES_PER_PROGRESS_MESSAGE)):
                 defect_by_path |= {
@@ -204,7 +204,7 @@ class Repair:
         return orphan_damage(
             entries,
             catalog_paths,
-            self.engine.catalogs_with_marker(),
+            self.engine.warehouse.catalogs_with_marker(),
             catalog_id,
             self.catalog.now(),
             self.min_orphan_age,
@@ -213,7 +213,7 @@ class Repair:
     def _check_unfinished_uploads(self) -> _UploadCheck:
         """Abandoned uploads. The catalog is read after the listing."""
         try:
-            uploads = self.engine.unfinished_uploads()
+            uploads = self.engine.warehouse.unfinished_uploads()
         except NovaError as error:
             return _UploadCheck(notes=(f"{error.what}: {error.next}",))
         if not uploads:
@@ -222,7 +222,7 @@ class Repair:
         damages = unfinished_upload_damage(
             uploads,
             catalog_paths,
-            self.engine.catalogs_with_marker(),
+            self.engine.warehouse.catalogs_with_marker(),
             catalog_id,
             self.catalog.now(),
             self.min_orphan_age,
@@ -278,7 +278,7 @@ class Repair:
     def _set_orphans_aside(self, damages: Sequence[Damage]) -> Iterator[RepairOutcome]:
         """Move orphans away, if they are still orphans and the warehouse still belongs to this catalog alone."""
         current_orphans = {
-            d.subject for d in self._orphan_damages(self.engine.list_warehouse()) if d.cure == "set aside"
+            d.subject for d in self._orphan_damages(self.engine.warehouse.list_block_entries()) if d.cure == "set aside"
         }
         for n, damage in enumerate(damages):
             if n and n % _FILES_PER_PROGRESS_MESSAGE == 0:
@@ -288,7 +288,7 @@ class Repair:
                 continue
             crash_point("repair.moving")
             try:
-                self.engine.move_to_orphans(damage.subject)
+                self.engine.warehouse.move_to_orphans(damage.subject)
             except NovaError as error:
                 yield RepairOutcome(damage, False, f"{error.what}: {error.found}")
             else:
@@ -297,7 +297,9 @@ class Repair:
     def _abort_uploads(self, damages: Sequence[Damage]) -> Iterator[RepairOutcome]:
         for damage in damages:
             try:
-                self.engine.abort_upload(UnfinishedUpload(damage.subject, damage.concerns[0], self.catalog.now()))
+                self.engine.warehouse.abort_unfinished_upload(
+                    UnfinishedUpload(damage.subject, damage.concerns[0], self.catalog.now())
+                )
             except NovaError as error:
                 yield RepairOutcome(damage, False, f"{error.what}: {error.found}")
             else:

@@ -123,7 +123,7 @@ def _read_quarantine(receiver: FileReceiver) -> tuple[int, list[dict[str, Any]]]
     history = runtime.catalog.history(quarantine_channel_name(receiver.channel.name))
     if history.head == 0:
         return 0, []
-    table = runtime.engine.to_arrow(runtime.engine.fetch(modes.snapshot(history)))
+    table = runtime.engine.frames.to_arrow(runtime.engine.reader.fetch(modes.snapshot(history)))
     rows: list[dict[str, Any]] = table.to_pylist()
     return history.head, rows
 

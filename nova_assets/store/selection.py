@@ -48,13 +48,15 @@ class Selection:
 
     def _build_frame(self, computes_now: bool) -> Frame:
         if self._keys is not None:
-            read = self._engine.fetch if computes_now else self._engine.read
+            read = self._engine.reader.fetch if computes_now else self._engine.reader.read
             rows = self.plan if isinstance(self.plan, Snapshot) else read(self.plan)
-            frame = self._engine.filter_by_keys(rows, self._keys_as_frame(), self._key_columns, in_process=computes_now)
+            frame = self._engine.reader.filter_by_keys(
+                rows, self._keys_as_frame(), self._key_columns, in_process=computes_now
+            )
         else:
-            frame = self._engine.fetch(self.plan) if computes_now else self._engine.read(self.plan)
+            frame = self._engine.reader.fetch(self.plan) if computes_now else self._engine.reader.read(self.plan)
         columns = self._columns_to_read if computes_now else self._columns
-        return frame if columns is None else self._engine.select(frame, columns)
+        return frame if columns is None else self._engine.frames.select(frame, columns)
 
     @property
     def _columns_to_read(self) -> Sequence[str] | None:
@@ -76,10 +78,10 @@ class Selection:
         """
         schema = getattr(self.plan, "schema", None)
         if schema is None or not all(c in schema for c in self._key_columns):
-            return self._engine.convert_input(self._keys, None)
+            return self._engine.inputs.convert(self._keys, None)
         keys = schema.select_columns(self._key_columns)
-        frame = self._engine.convert_input(self._keys, keys)
-        frame_schema = self._engine.schema_of(frame)
+        frame = self._engine.inputs.convert(self._keys, keys)
+        frame_schema = self._engine.frames.schema_of(frame)
         for field in (f for f in keys.fields if f.name in frame_schema):
             actual = frame_schema.field(field.name).type
             if not (can_widen(actual, field.type) or can_widen(field.type, actual)):
@@ -99,7 +101,7 @@ class Selection:
     def to_arrow(self) -> pa.Table:
         """All rows, as a ``pyarrow.Table`` in memory."""
         with name_channel_in_overflow_errors(self.plan), self._engine.computation_scope():
-            table: pa.Table = self._engine.to_arrow(self._build_frame(computes_now=True))
+            table: pa.Table = self._engine.frames.to_arrow(self._build_frame(computes_now=True))
         return table.select(_deletion_mark(table.schema)) if self._selects_no_columns else table
 
     def to_batches(self) -> pa.RecordBatchReader:
@@ -120,7 +122,7 @@ class Selection:
             from nova_assets.formats.record_batches import stream_table
 
             return stream_table(self.to_arrow())
-        reader: pa.RecordBatchReader = self._engine.read_batches(self.plan, self._columns_to_read)
+        reader: pa.RecordBatchReader = self._engine.reader.read_batches(self.plan, self._columns_to_read)
         if not self._selects_no_columns:
             return reader
         import pyarrow as pa

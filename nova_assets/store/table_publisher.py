@@ -179,7 +179,7 @@ class TablePublisher:
         take_over: bool,
         convert: PartitionConverter,
     ) -> PublishedVersion:
-        file_addresses = self.engine.verified_file_addresses(channel_content.files)
+        file_addresses = self.engine.warehouse.verified_addresses(channel_content.files)
         published_version = self._open_published_version(
             execution, table, channel_content, outlet.published_version() or 0
         )

@@ -126,7 +126,7 @@ class FolderImporter:
         """
         from nova_assets.publish.existing_folder import FolderFiles, is_data_file
 
-        store = self.runtime.engine.table_store()
+        store = self.runtime.engine.table_files.store()
         names = tuple(sorted(name for name in self._list_sizes(address) if is_data_file(name)))
         if not names:
             raise TableTaken(
@@ -186,7 +186,7 @@ class FolderImporter:
 
     def _list_sizes(self, address: str) -> dict[str, int]:
         """Size of each file of a folder, by its relative path."""
-        files = self.runtime.engine.list_external_files(address)
+        files = self.runtime.engine.external_files.list_files(address)
         return {f.path.removeprefix(f"{address}/"): f.bytes for f in files}
 
     def _insert(
@@ -203,7 +203,7 @@ class FolderImporter:
             for name in existing.files.names
         ]
         try:
-            rows = self.runtime.engine.read_table_folder(address, files, channel, layout)
+            rows = self.runtime.engine.table_files.read_folder(address, files, channel, layout)
             return self.inserter.insert(channel.name, rows, kind="base", idempotency_key=idempotency_key)
         except (NovaError, OSError):
             raise

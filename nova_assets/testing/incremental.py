@@ -86,7 +86,7 @@ def check_incremental(
     with World(project, spark) as store:
         schemas = {c: store.catalog.channel(c).schema for c in inputs}
         tables = {
-            c: [store.engine.to_arrow(store.engine.convert_input(b, schemas[c])) for b in given]
+            c: [store.engine.frames.to_arrow(store.engine.inputs.convert(b, schemas[c])) for b in given]
             for c, given in inputs.items()
         }
         with for_tiny_queries(store):

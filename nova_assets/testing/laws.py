@@ -53,7 +53,7 @@ def check_laws(model: MergeModel, frames: Sequence[Any], schema: Any = None, spa
     channel = Channel("laws", merge=model, schema=schema)
     with World(spark=spark) as store:
         store.register(channel)
-        tables = [store.engine.convert_input(f, channel.schema) for f in frames]
+        tables = [store.engine.inputs.convert(f, channel.schema) for f in frames]
         if isinstance(model, Custom):
             with for_tiny_queries(store):
                 _check_custom_functions(store, model, tables)
@@ -78,7 +78,7 @@ class _ModelFunctions:
     def frame(self, rows: Rows, frame_index: int) -> Any:
         """Rows as a frame with the types of the input frame at an index."""
         table = pa.Table.from_pylist(rows, self.schemas[frame_index])
-        return self.store.engine.to_frame(table, self.store.engine.schema_of(table))
+        return self.store.engine.inputs.to_frame(table, self.store.engine.frames.schema_of(table))
 
     def __getattr__(self, name: str) -> Callable[[Any, Any], Any]:
         return FunctionRef.parse(getattr(self.model, f"{name}_ref")).load()
@@ -88,14 +88,14 @@ class _ModelFunctions:
         if sorted(left.columns) != sorted(right.columns):
             return self._rows(left), self._rows(right)
         sides = left.selectExpr("*", f"0 AS {_SIDE_COLUMN}").unionByName(right.selectExpr("*", f"1 AS {_SIDE_COLUMN}"))
-        rows: Rows = self.store.engine.to_arrow(sides).to_pylist()
+        rows: Rows = self.store.engine.frames.to_arrow(sides).to_pylist()
         split: tuple[Rows, Rows] = ([], [])
         for row in rows:
             split[row.pop(_SIDE_COLUMN)].append(row)
         return canonical(split[0]), canonical(split[1])
 
     def _rows(self, frame: Any) -> Rows:
-        return canonical(self.store.engine.to_arrow(frame).to_pylist())
+        return canonical(self.store.engine.frames.to_arrow(frame).to_pylist())
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _check_associative(store: Store, column: str, ref: FunctionRef, tables: Sequ
     some = sorted(values.values(), key=_display_size)[:_MAX_VALUES]
     triples = [dict(zip("abc", triple, strict=True)) for triple in product(some, repeat=3)]
     table = pa.Table.from_pylist(triples, pa.schema([(n, type_) for n in "abc"]))
-    frame = store.engine.to_frame(table, store.engine.schema_of(table))
+    frame = store.engine.inputs.to_frame(table, store.engine.frames.schema_of(table))
     function, a, b, c = ref.load(), frame["a"], frame["b"], frame["c"]
     kind = frame.schema["a"].dataType
 
@@ -210,7 +210,9 @@ def _check_associative(store: Store, column: str, ref: FunctionRef, tables: Sequ
         return function(earlier, later).cast(kind)
 
     left, right = combined(combined(a, b), c), combined(a, combined(b, c))
-    rows = store.engine.to_arrow(frame.select("a", "b", "c", left.alias("left"), right.alias("right"))).to_pylist()
+    rows = store.engine.frames.to_arrow(
+        frame.select("a", "b", "c", left.alias("left"), right.alias("right"))
+    ).to_pylist()
     wrong = [r for r in rows if canonical([{"v": r["left"]}]) != canonical([{"v": r["right"]}])]
     if wrong:
         least = min(wrong, key=lambda r: sum(_display_size(r[n])[0] for n in "abc"))

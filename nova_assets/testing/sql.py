@@ -76,7 +76,7 @@ def check_dataset_query(
             store.insert(name, given)
         store.run(query.name, partition)
         filled = [_fill(row, query.schema) for row in expected]
-        table = store.engine.convert_input(filled, query.schema) if filled else None
+        table = store.engine.inputs.convert(filled, query.schema) if filled else None
         wanted: Rows = [] if table is None else canonical(table.to_pylist())
         _compare(rows_of(store, query.name), wanted, f"dataset {query.name!r}")
     if not inputs or not _isolate(query, "auto").refresh_decisions[query.name].is_incremental:

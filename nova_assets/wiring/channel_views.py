@@ -59,7 +59,7 @@ class StoreViewsFactory:
 
         pinned_channels = {c: Pinned(head, self._catalog.channel(c).position) for c, head in heads.items()}
         return Views(
-            self._store.engine.address,
+            self._store.engine.warehouse.address,
             partial(_reopen_catalog, self._settings.catalog),
             self._view_client(),
             pinned_channels,

@@ -66,7 +66,7 @@ with nova.open(news.project, warehouse="s3://lake/news") as store:
     count = unique.to_spark().count()
     assert count == unique.to_arrow().num_rows > 0
     print("news:", len(arrivals), "crawls,", len(tagged), "tagged,", count, "unique articles")
-    store.engine.forced_strategy = "buckets"  # the workers' own code reads and writes S3
+    store.engine.reader.forced_strategy = "buckets"  # the workers' own code reads and writes S3
     print("compacted:", [w["way"] for w in store.compact("seen").details["ways"]])
 
 logs, landing = Path("logs"), Path("landing")

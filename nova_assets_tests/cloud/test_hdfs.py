@@ -110,7 +110,7 @@ with nova.open(nova.Project(channels=[actions]), warehouse=LAKE + "/wh2", catalo
         assert new.schema == theirs.schema and sorted(new.collect()) == sorted(theirs.collect())
     assert sorted(map(str, spark.read.parquet(old).collect())) == before
 
-    found = [f for f in store.engine.list_external_files(old) if f.path.endswith(".parquet")]
+    found = [f for f in store.engine.external_files.list_files(old) if f.path.endswith(".parquet")]
     files = [ExistingTableFile(f.path, f.bytes, {}) for f in found]
     large = read_table_folder(spark, old, files, actions, TableFileLayout())
     assert sorted(map(str, large.collect())) == before, "as a folder that does not fit in memory is read"

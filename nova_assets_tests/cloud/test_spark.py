@@ -48,11 +48,11 @@ with nova.open(project, warehouse="s3://lake/wh", catalog="sqlite:///c.db") as s
     assert by_day() == spark_says and sum(n for _, n in by_day()) == 3000, by_day()
     for way in ("spark", "buckets", "arrow"):
         store.insert("people", spark.range(0, 100).withColumn("n", F.lit(9).cast("bigint")))
-        store.engine.forced_strategy = way
+        store.engine.reader.forced_strategy = way
         commit = store.compact("people")
         assert [w["way"] for w in commit.details["ways"]] == [way], commit.details
         assert store.read("people").to_spark().where("n = 9").count() == 100
-    store.engine.forced_strategy = None
+    store.engine.reader.forced_strategy = None
     store.compact("logs"); store.collect_garbage("logs"); store.collect_garbage("people")
     store._retention.deletion_delay = 0.0
     print("deleted", store.delete_collected(), "files")

@@ -123,9 +123,9 @@ def test_a_bucket_that_is_not_there_is_told_and_nothing_is_kept(bucket: Any, tmp
 def test_orphans_are_found_and_set_aside(store: Store, bucket: Any) -> None:
     store.insert("logs", [row(1, 1)])
     bucket.put_object(Bucket="lake", Key="wh/blocks/lost/part-0.parquet", Body=b"x")
-    entries = {e.path for e in store.engine.list_warehouse()}
+    entries = {e.path for e in store.engine.warehouse.list_block_entries()}
     assert "blocks/lost/part-0.parquet" in entries and "blocks/lost" in entries
-    store.engine.move_to_orphans("blocks/lost")
+    store.engine.warehouse.move_to_orphans("blocks/lost")
     assert "wh/orphans/lost/part-0.parquet" in keys(bucket)
     assert not [k for k in keys(bucket) if k.startswith("wh/blocks/lost")]
     assert rows(store, "logs") == [(1, 1)]

@@ -26,8 +26,8 @@ def inserted_and_read(store: nova.Store, data: Any, declared: str) -> Any:
     """The value as an insert would write it to a column of that type; or REFUSED."""
     schema = parse_ddl(f"v {declared}")
     try:
-        table = store.engine.convert_input(data, schema)
-        reconcile_schema("c", schema, store.engine.schema_of(table), "freeze")
+        table = store.engine.inputs.convert(data, schema)
+        reconcile_schema("c", schema, store.engine.frames.schema_of(table), "freeze")
     except (nova.SchemaMismatch, nova.BadRecord) as error:
         assert "'v'" in str(error) or "column v " in str(error), error
         return REFUSED
@@ -139,7 +139,7 @@ def test_spark_frames_follow_the_same_rules(tmp_path: Path, spark: Any) -> None:
             schema = parse_ddl(f"{name} {case.declared}")
             converted = convert_frame(frame.select(name), schema, allow_widening=False)
             try:
-                reconcile_schema("c", schema, store.engine.schema_of(converted), "freeze")
+                reconcile_schema("c", schema, store.engine.frames.schema_of(converted), "freeze")
                 with temporary_settings(spark, WRITE_SETTINGS):
                     wrong.append(f"{case.value!r} as {case.declared}: {converted.collect()}, not refused")
             except nova.SchemaMismatch:

@@ -125,7 +125,7 @@ def test_one_run_for_several_partitions(deploy: Deploy, form: str) -> None:
         rows = pa.concat_tables([found, *extra])
         if form == "arrow":
             return rows
-        frame = world.store.engine.to_frame(rows, None)
+        frame = world.store.engine.frames.to_frame(rows)
         return frame
 
     world = deploy(count, channels=[clicks, users, counts])

@@ -96,7 +96,7 @@ def test_spark_reads_the_same_rows_as_this_process(store: Store) -> None:
     store.register(nova.Channel("t", merge=nova.Upsert(key="k"), schema=DDL))
     expected = insert_one_block_of_each_format(store)
     engine: Any = store.engine
-    assert by_key(engine.to_arrow(store.read("t").to_spark())) == expected
+    assert by_key(engine.frames.to_arrow(store.read("t").to_spark())) == expected
 
 
 @pytest.mark.spark

@@ -109,4 +109,4 @@ def test_spark_notices_it_too(channel: str, tmp_path: Path, spark: Any) -> None:
     with pytest.raises(Exception, match=r"checksum|integrity|NOVA-FILE-ALTERED"):
         frame.collect()
     with pytest.raises(nova.FileAltered, match=first.name):
-        store.engine.to_arrow(frame)
+        store.engine.frames.to_arrow(frame)

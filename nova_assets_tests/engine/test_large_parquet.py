@@ -84,7 +84,7 @@ def inserted(
         except nova.NovaError as error:
             assert store.timeline("c") == []
             return error.code  # of two mistakes in one file, either may be told first
-        input_rows = store.engine.convert_input(list(files), channel.schema)
+        input_rows = store.engine.inputs.convert(list(files), channel.schema)
         assert isinstance(input_rows, pa.Table) == (large > 0), "large files are never in the memory of this process"
         rows = store.read("c").to_arrow().to_pylist()
         return str(store.channels()[0].schema), sorted(map(str, rows))

@@ -154,7 +154,7 @@ def test_a_commit_of_a_binding_that_would_overflow_is_refused(tmp_path: Path) ->
     with opened(tmp_path) as store:
         store.register(project)
         store.runtime.project = project
-        store.engine.read = store.engine.fetch  # type: ignore[method-assign]  # no Spark for a few rows
+        store.engine.reader.read = store.engine.reader.fetch  # type: ignore[method-assign]  # no Spark for a few rows
         store.insert("c", [{"id": 7, "v": MOST}])
         store.insert("numbers", [{"id": 7, "v": 1}])
         with pytest.raises(nova.NovaError, match="2147483648 for key id = 7"):

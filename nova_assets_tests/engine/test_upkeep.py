@@ -104,7 +104,9 @@ def test_what_is_computed_in_memory_is_what_spark_computes(channel: Any, tmp_pat
         ):
             assert isinstance(read, Snapshot | DeltaChain)
             found = compute_in_memory(read, warehouse)
-            assert found is not None and multiset(found) == multiset(store.engine.to_arrow(store.engine.read(read)))
+            assert found is not None and multiset(found) == multiset(
+                store.engine.frames.to_arrow(store.engine.reader.read(read))
+            )
 
 
 def multiset(table: Any) -> list[str]:

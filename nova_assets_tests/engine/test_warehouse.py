@@ -117,8 +117,8 @@ def test_a_deleted_staged_folder_tells_its_files(tmp_path: Path) -> None:
     for name in ("part-1", "part-0", ".part-0.crc", "_SUCCESS"):
         (folder / name).touch()
     (folder / "_temporary").mkdir()
-    assert engine.delete_staged_folder("blocks/a") == ["blocks/a/part-0", "blocks/a/part-1"]
-    assert not folder.exists() and engine.delete_staged_folder("blocks/a") == []
+    assert engine.warehouse.delete_staged_folder("blocks/a") == ["blocks/a/part-0", "blocks/a/part-1"]
+    assert not folder.exists() and engine.warehouse.delete_staged_folder("blocks/a") == []
 
 
 def test_the_engine_writes_its_catalogs_mark_with_its_first_block(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_the_engine_writes_its_catalogs_mark_with_its_first_block(tmp_path: Path
         store.register(nova.Channel("c", schema="k bigint"))
         assert isinstance(store.engine, SparkEngine) and not (tmp_path / "wh").exists()
         store.insert("c", [{"k": 1}])
-        assert store.engine.catalogs_with_marker() == {store.catalog.identity()}
+        assert store.engine.warehouse.catalogs_with_marker() == {store.catalog.identity()}
 
 
 def test_a_base_of_files_of_other_blocks_leaves_no_empty_folder(tmp_path: Path) -> None:

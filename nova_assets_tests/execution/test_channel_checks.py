@@ -83,7 +83,7 @@ def test_inserts_pass_the_checks_or_change_nothing(store: nova.Store) -> None:
 def test_rows_that_another_insert_adds_meanwhile_are_checked(
     store: nova.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, raced = store.engine.write, []
+    write, raced = store.engine.writer.write, []
 
     def write_after_another_insert(*args: Any, **kwargs: Any) -> Any:
         manifest = write(*args, **kwargs)
@@ -92,7 +92,7 @@ def test_rows_that_another_insert_adds_meanwhile_are_checked(
             store.insert("orders", [order(1)])
         return manifest
 
-    monkeypatch.setattr(store.engine, "write", write_after_another_insert)
+    monkeypatch.setattr(store.engine.writer, "write", write_after_another_insert)
     with pytest.raises(CheckFailed, match="unique_shop"):
         store.insert("orders", [order(2)])
     assert numbers(store) == [1]

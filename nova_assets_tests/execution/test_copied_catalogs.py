@@ -177,7 +177,7 @@ def test_the_copy_that_claims_the_warehouse_is_the_only_one_that_writes(home: Pa
 
 def test_a_claim_that_was_cut_off_is_repeated(home: Path) -> None:
     with opened(home / "c.db", home / "wh") as store:
-        store.engine.write_catalog_marker(store.catalog.identity(), "of a claim that was killed")
+        store.engine.warehouse.write_catalog_marker(store.catalog.identity(), "of a claim that was killed")
         with pytest.raises(WarehouseMismatch):
             insert(store, 4)
         claim(store)

@@ -144,7 +144,7 @@ class FollowedHistories(PartitionHistories):
         state = self.catalog.channel(channel)
         with pytest.raises(ZeroDivisionError), self.store.runtime.channel_writer.write(channel) as execution:
             history = self.catalog.history(channel, state.head)
-            frame = self.store.engine.to_frame([{"p": p, "k": 1, "v": 1}], None)
+            frame = self.store.engine.frames.to_frame([{"p": p, "k": 1, "v": 1}])
             self.store.runtime.staging.write(execution, channel, "delta", state.channel, history, frame)
             raise ZeroDivisionError
         instant = self.catalog.timeline(channel, 1)[0]

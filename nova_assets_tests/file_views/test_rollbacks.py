@@ -65,7 +65,7 @@ def test_an_aborted_execution_whose_files_were_removed_is_an_instant(store: Stor
     assert sorted(p for b in rollback.rolled_back for p in b.files) == sorted(paths)
     assert [b.partition for b in rollback.rolled_back] == ["p=a", "p=c"] and len(paths) == 2
     assert rollback.seq is None and rollback.blocks == () and rollback.binding is None
-    assert not any((Path(store.engine.address) / p).exists() for p in paths)
+    assert not any((Path(store.engine.warehouse.address) / p).exists() for p in paths)
     after = store.catalog.channel("t")
     assert (after.head, after.position.step) == (before.head, before.position.step + 1), "no answer has changed"
 
@@ -78,7 +78,7 @@ def test_a_rollback_is_requested_until_the_files_are_removed(store: Store) -> No
     block = store.catalog.staged_blocks(execution.id)[0]
     cut_off, unwritten = (StagedBlock(i, execution.id, "t", "t", "delta", f"blocks/{i}", 1, "p=b") for i in ("1", "2"))
     store.catalog.record_staged_blocks([cut_off, unwritten])
-    written = Path(store.engine.address) / cut_off.folder / "part-0"
+    written = Path(store.engine.warehouse.address) / cut_off.folder / "part-0"
     written.parent.mkdir()
     written.touch()
     store.catalog.abort(execution.id, "its process was killed")

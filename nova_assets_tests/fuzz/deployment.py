@@ -57,7 +57,7 @@ class Deployment:
             return selected.to_arrow()
         if strategy == "batches":
             return selected.to_batches().read_all()
-        return store.engine.to_arrow(selected.to_spark())
+        return store.engine.frames.to_arrow(selected.to_spark())
 
     def _store(self, strategy: str) -> Store:
         if strategy not in self._stores:
@@ -79,11 +79,11 @@ class Deployment:
 
         def count_changes(table: nova.View) -> Any:
             engine = self.store.engine
-            self.views["changes"] = tuple(engine.to_arrow(f) for f in (table.old, table.new, table.all))
+            self.views["changes"] = tuple(engine.frames.to_arrow(f) for f in (table.old, table.new, table.all))
             return table.new.groupBy().count().withColumnRenamed("count", "n")
 
         def count_new(table: Any) -> Any:
-            self.views["new"] = (None, self.store.engine.to_arrow(table), None)
+            self.views["new"] = (None, self.store.engine.frames.to_arrow(table), None)
             return table.groupBy().count().withColumnRenamed("count", "n")
 
         tasks = [

@@ -87,7 +87,7 @@ def find_difference(seed: int, folder: Path, spark: Any = None) -> str | None:
         if spark is not None:
             readers = {
                 **readers,
-                "to_spark": lambda: store.engine.to_arrow(store.read(_CHANNEL).to_spark()).to_pylist(),
+                "to_spark": lambda: store.engine.frames.to_arrow(store.read(_CHANNEL).to_spark()).to_pylist(),
             }
         for name, read in readers.items():
             nan = None if "pandas" in name else "NaN"  # which is null in pandas
@@ -113,7 +113,7 @@ def _batches(store: nova.Store) -> list[dict[str, Any]]:
 
 
 def _rows_of_spark(store: nova.Store) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = store.engine.to_arrow(store.read(_CHANNEL).to_spark()).to_pylist()
+    rows: list[dict[str, Any]] = store.engine.frames.to_arrow(store.read(_CHANNEL).to_spark()).to_pylist()
     return rows
 
 

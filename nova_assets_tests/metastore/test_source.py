@@ -105,8 +105,10 @@ def test_many_partitions_are_listed_together(tills: Tills, monkeypatch: pytest.M
         tills.sell(("2022-03-30", f"shop{n}"), n)
     with one_table(tills.metastore, tills.name) as store:
         listed: list[str] = []
-        real = store.engine.list_external_files
-        monkeypatch.setattr(store.engine, "list_external_files", lambda where: (listed.append(where), real(where))[1])
+        real = store.engine.external_files.list_files
+        monkeypatch.setattr(
+            store.engine.external_files, "list_files", lambda where: (listed.append(where), real(where))[1]
+        )
         assert len(store.refresh("tickets").changed) == 25 and listed == [str(tills.root)]
         assert [p for p, _, _ in prices(store)] == list(range(25))
 

@@ -86,10 +86,10 @@ with nova.open() as store:
     assert block.manifest.layout is not None, "the workers wrote the rows by this package's code"
     changed = spark.range(0, 100).withColumn("price", F.lit(1).cast("bigint"))
     store.insert("orders", changed.selectExpr("id", "'riga' city", "price", "'y' note"))
-    store.engine.forced_strategy = "buckets"  # units are merged by the workers
+    store.engine.reader.forced_strategy = "buckets"  # units are merged by the workers
     assert [w["way"] for w in store.compact("orders").details["ways"]] == ["buckets"]
     assert store.read("orders").to_spark().where("note = 'y'").count() == 100
-    store.engine.forced_strategy = None
+    store.engine.reader.forced_strategy = None
     assert store.run("clean").state == "committed"
     riga = [r for r in store.read("cleaned").to_arrow().to_pylist() if r["id"] < 100]
     assert len(riga) == 100 and {r["city"] for r in riga} == {"Riga"}

@@ -135,7 +135,7 @@ def test_rows_that_cannot_be_read_limit_nothing(store: Store, monkeypatch: pytes
         raise OverflowError("date value out of range")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store.engine, "fetch", fail)
+        patched.setattr(store.engine.reader, "fetch", fail)
         open_days(store, DAYS[1])
         assert partitions_read(store, "report", "day_sales") == {f"day={day}" for day in DAYS}
     assert partitions_read(store, "report", "day_sales") == {f"day={DAYS[1]}"}, "it is read again"

@@ -126,7 +126,7 @@ def test_it_is_read_where_it_is_and_followed(tills: Tills, opened: Any, format: 
         (Decimal("2.00"), "2022-03-31", "Paris"),
         (Decimal("2.50"), "2022-03-31", "Paris"),
     ]
-    blocks = Path(store.engine.address) / "blocks"
+    blocks = Path(store.engine.warehouse.address) / "blocks"
     assert len(list(blocks.iterdir())) == 2, "those of sales: nothing was copied"
     assert made(store) == [] and store.refresh("tickets").same == 4
 
@@ -186,7 +186,7 @@ def test_a_look_that_is_older_than_what_is_known_commits_nothing(
     """Two refresh at once: the one that has looked before a file came, and goes on after the other."""
     tills.sell("2022-03-30", "Detroit", "1.00")
     store = opened()
-    look, once = store.engine.list_external_files, iter([True])
+    look, once = store.engine.external_files.list_files, iter([True])
 
     def slow(location: str) -> Any:
         seen = look(location)
@@ -195,7 +195,7 @@ def test_a_look_that_is_older_than_what_is_known_commits_nothing(
             assert store.refresh("tickets").seq == 1
         return seen
 
-    monkeypatch.setattr(store.engine, "list_external_files", slow)
+    monkeypatch.setattr(store.engine.external_files, "list_files", slow)
     assert store.refresh("tickets").seq is None, "it has looked again, and there was nothing left to say"
     assert store.read("tickets").to_arrow().num_rows == 2
 
@@ -367,7 +367,7 @@ def test_a_file_that_is_damaged_after_it_was_looked_at(tills: Tills, opened: Any
         path.write_bytes(b"x" * path.stat().st_size)
         from nova_assets.model.external_files import ExternalFileInfo
 
-        store.engine.describe_external_files(
+        store.engine.external_files.describe_files(
             store.project.channel("tickets"), "", [ExternalFileInfo(str(path), path.stat().st_size, 1)]
         )
 

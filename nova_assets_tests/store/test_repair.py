@@ -165,7 +165,7 @@ def test_a_live_execution_is_not_disturbed_even_in_the_middle_of_writing(opened:
         assert not folder.exists()
 
     during.append(doctor)
-    write = store.engine.write
+    write = store.engine.writer.write
 
     def slowly(frame: Any, staged: Any, *given: Any, **known: bool) -> Any:
         folder = Path(store.settings.warehouse) / staged.folder
@@ -176,7 +176,7 @@ def test_a_live_execution_is_not_disturbed_even_in_the_middle_of_writing(opened:
         (folder / "half").unlink()
         return write(frame, staged, *given, **known)
 
-    store.engine.write = slowly  # type: ignore[method-assign]
+    store.engine.writer.write = slowly  # type: ignore[method-assign]
     store.run("dedup")
     assert [[o.damage.subject for o in some] for some in outcomes] == [["blocks/lost"], ["blocks/lost"]]
     assert rows_of(store, "copy") == rows_of(store, "source") and wrong(store) == []
@@ -221,7 +221,7 @@ def test_an_orphan_that_has_become_somebodys_is_left(opened: Opener, clock: Test
     store = filled(opened)
     folder = orphan(store, clock)
     examined = repair(store).find_damages()
-    store.engine.write_catalog_marker("another", "w")
+    store.engine.warehouse.write_catalog_marker("another", "w")
     [outcome] = repair(store).repair_damages(examined.damages)
     assert folder.exists() and "no longer an orphan" in outcome.detail
 

@@ -305,5 +305,5 @@ def _keys_as_table(service: ServiceState, channel: str, keys: list[dict[str, Any
     schema = Schema(tuple(state.schema.field(k) for k in key_columns))
     if not keys:
         return to_arrow_schema(schema).empty_table()
-    table: pa.Table = service.store.engine.convert_input(keys, schema)
+    table: pa.Table = service.store.engine.inputs.convert(keys, schema)
     return table

@@ -157,12 +157,12 @@ class DatasetQuery:
         tables = table_function_schemas(self.graph.function_types)
         schemas = {frame: self.query.schemas[scan.dataset] for frame, scan in self._scans_by_frame()}
         schemas |= {f"call_{c.number}": tables[c.function] for c in self.query.calls}
-        frames = {n: engine.to_frame([], s) for n, s in schemas.items() if f"{{{n}}}" in self.runnable.sql}
+        frames = {n: engine.inputs.to_frame([], s) for n, s in schemas.items() if f"{{{n}}}" in self.runnable.sql}
         with convert_spark_rejections(self.statement.text):
-            frame_of_query = engine.create_query_frame(
+            frame_of_query = engine.queries.create_frame(
                 self.runnable.sql, self.query_parameters(self.header.sample_scope), frames
             )
-        return engine.schema_of(frame_of_query)
+        return engine.frames.schema_of(frame_of_query)
 
     def _scans_by_frame(self) -> Iterable[tuple[str, Scan]]:
         return ((self.runnable.frame_by_scan[scan.number], scan) for scan in self.statement.scans)

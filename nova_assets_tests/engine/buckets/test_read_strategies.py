@@ -82,12 +82,14 @@ def test_every_way_gives_the_same_rows(store: Store) -> None:
 
 def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = store.read("c").plan
-    everything = store.engine.to_arrow(store.engine.read(plan))
+    everything = store.engine.frames.to_arrow(store.engine.reader.read(plan))
     key = list(store.catalog.history("c").merge.key)
     some = everything.select(key).slice(5, 90)
     strange = some.slice(0, 3).set_column(key.index("k"), "k", pa.array([-1, 10**9, None], pa.int64()))
     asked = pa.concat_tables([some, some.slice(0, 1), strange])
-    expected = multiset(store.engine.to_arrow(store.engine.filter_by_keys(store.engine.read(plan), asked, key)))
+    expected = multiset(
+        store.engine.frames.to_arrow(store.engine.reader.filter_by_keys(store.engine.reader.read(plan), asked, key))
+    )
     assert sum(expected.values()) == 90
     for here in (True, False):
         for here_bytes in (0, 2**40):
@@ -96,14 +98,14 @@ def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: py
             for keys in (asked, frame):
                 found = forced(store, None).look_up_keys(plan, keys, as_table=here)
                 assert found is not None and isinstance(found, pa.Table) == (here or here_bytes > 0)
-                assert multiset(store.engine.to_arrow(found)) == expected
-    assert not isinstance(store.engine.filter_by_keys(plan, asked, key), pa.Table)
-    assert isinstance(store.engine.filter_by_keys(plan, asked, key, may_be_table=True), pa.Table)
+                assert multiset(store.engine.frames.to_arrow(found)) == expected
+    assert not isinstance(store.engine.reader.filter_by_keys(plan, asked, key), pa.Table)
+    assert isinstance(store.engine.reader.filter_by_keys(plan, asked, key, may_be_table=True), pa.Table)
     assert store.read("c", keys=asked.slice(0, 0)).to_arrow().num_rows == 0
 
 
 def rows(store: Store, plan: Read, way: ReadStrategy) -> pa.Table:
-    return store.engine.to_arrow(forced(store, way).read(plan))
+    return store.engine.frames.to_arrow(forced(store, way).read(plan))
 
 
 def forced(store: Store, way: ReadStrategy | None) -> ReadExecutor:

@@ -90,7 +90,7 @@ def test_a_base_that_is_small_beside_its_deltas(name: str, tmp_path: Path, spark
 def check(store: Store, channel: nova.Channel) -> None:
     engine, snapshot = store.engine, modes.snapshot(store.catalog.history("c"))
     assert isinstance(engine, SparkEngine) and snapshot.schema is not None
-    expected = multiset(engine.to_arrow(engine.read(snapshot)))
+    expected = multiset(engine.frames.to_arrow(engine.reader.read(snapshot)))
     places = set()
     for way in READ_STRATEGIES:
         written = rewritten(engine, way, snapshot, "base", channel)

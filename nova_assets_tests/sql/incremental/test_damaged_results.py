@@ -30,7 +30,7 @@ def open_store(folder: Path, spark: Any, *, frozen: str = "") -> nova.Store:
 def damage(store: nova.Store, kind: str) -> None:
     """Damage all files of the result."""
     blocks = [block for instant in store.timeline("totals") for block in instant.blocks]
-    for path in (Path(store.engine.address) / f.path for b in blocks for f in b.manifest.files):
+    for path in (Path(store.engine.warehouse.address) / f.path for b in blocks for f in b.manifest.files):
         if not path.exists():
             continue
         data = path.read_bytes()

@@ -90,7 +90,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> World:
 def stored_names(store: nova.Store) -> set[str]:
     """Columns of the newest file of the result."""
     block = store.timeline("result")[-1].blocks[-1]
-    return set(pq.read_schema(Path(store.engine.address) / block.manifest.files[0].path).names)
+    return set(pq.read_schema(Path(store.engine.warehouse.address) / block.manifest.files[0].path).names)
 
 
 def test_nobody_sees_hidden_columns(world: World) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.read import table_files
+from nova_assets.engine.tasks import sql_query
 from nova_assets.execution import input_view
 
 pytestmark = pytest.mark.spark
@@ -92,7 +92,7 @@ def _orders(rng: np.random.Generator, *, deletes: bool, is_bag: bool) -> list[di
 
 def _count_files(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     paths: list[Path] = []
-    monkeypatch.setattr(table_files, "MIN_ROWS_OF_FILE", 1)
-    write = table_files._frame_of_file
-    monkeypatch.setattr(table_files, "_frame_of_file", lambda s, t, path: (paths.append(path), write(s, t, path))[1])
+    monkeypatch.setattr(sql_query, "MIN_ROWS_OF_FILE", 1)
+    write = sql_query._frame_of_file
+    monkeypatch.setattr(sql_query, "_frame_of_file", lambda s, t, path: (paths.append(path), write(s, t, path))[1])
     return paths

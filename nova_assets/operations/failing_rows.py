@@ -1,0 +1,147 @@
+"""Rows that violate the data checks of a channel."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from nova_assets.errors import CheckFailed, DefinitionError
+from nova_assets.execution.data_checks import to_check_result
+from nova_assets.execution.runtime import Runtime
+from nova_assets.model.binding import Binding
+from nova_assets.model.channel_checks import insert_binding
+from nova_assets.model.data_check import Check, CheckResult
+from nova_assets.model.engine import Frame
+from nova_assets.model.execution import CheckReport, Execution
+from nova_assets.nova_error import NovaError
+from nova_assets.operations.read import ChannelReader
+from nova_assets.suggestions import did_you_mean
+from nova_assets.user_code_errors import summarize_user_error
+
+_MAX_EXECUTIONS = 100
+"""Latest executions of a binding among which a failed one is looked for."""
+
+
+@dataclass(frozen=True)
+class FailingRows:
+    """Rows that violate one check.
+
+    Args:
+        check: name of the check.
+        binding: name of the binding that runs the check; empty if the rows of the channel come from outside.
+        execution: id of the failed execution whose unpublished output is checked; None if the rows of the channel are.
+        rows: the rows, as a frame that is computed when it is read; None if there is no such frame.
+        reason: why there is no frame; empty if there is one.
+    """
+
+    check: str
+    binding: str
+    execution: str | None
+    rows: Frame | None
+    reason: str = ""
+
+
+def find_failing_rows(runtime: Runtime, reader: ChannelReader, channel: str, check: str | None) -> list[FailingRows]:
+    """Rows that violate the checks of a channel, for each check.
+
+    An execution that failed because of its checks keeps its output, and the check is called on this output again.
+    Otherwise, a check of ``new`` or ``all`` is called on the rows that the channel has now.
+
+    Args:
+        channel: name of the channel under test.
+        check: name of one check; all checks of the channel by default.
+
+    Raises:
+        DefinitionError: the channel has no such check.
+    """
+    project = runtime.project
+    found = [(b, c) for b in project.bindings for c in b.checks if b.channels[c.port].name == channel]
+    if project.writer(channel) is None and (checks := project.checks_of(channel)):
+        outside = insert_binding(project.channel(channel), "delta", checks)
+        found = [(outside, c) for c in outside.checks]
+    names = sorted({c.name for _, c in found})
+    if check is not None and check not in names:
+        raise DefinitionError(
+            f"channel {channel!r} has no check {check!r}{did_you_mean(check, names)}",
+            expected=f"one of {', '.join(names)}" if names else "a check whose first edge is this channel",
+        )
+    failed = {b.name: _last_failed_by_checks(runtime, b) for b in project.bindings if b in [f for f, _ in found]}
+    return [_failing_rows(runtime, reader, b, c, failed.get(b.name)) for b, c in found if check in (None, c.name)]
+
+
+def check_present_rows(runtime: Runtime, reader: ChannelReader, channel: str, check: Check) -> CheckReport:
+    """Result of a check of a project on the rows that the channel has now.
+
+    Args:
+        channel: name of a channel whose rows come from outside.
+    """
+    started = time.monotonic()
+    if reason := _reason_without_rows(check):
+        return CheckReport(check.name, channel, True, check.blocking, 0.0, reason, skipped=True)
+    outside = insert_binding(runtime.project.channel(channel), "delta", [check])
+    try:
+        output = _call_on_channels(runtime, reader, outside, check)
+        with runtime.engine.computation_scope():
+            result = to_check_result(runtime.engine, check, output)
+    except NovaError:
+        raise
+    except Exception as error:  # user code
+        result = CheckResult(False, f"it raised {summarize_user_error(error).message}")
+    metadata = {**result.metadata, "checked": "all rows"}
+    seconds = time.monotonic() - started
+    return CheckReport(check.name, channel, bool(result.passed), check.blocking, seconds, result.found, metadata)
+
+
+def _last_failed_by_checks(runtime: Runtime, binding: Binding) -> Execution | None:
+    """Latest execution of a binding that failed because of its checks. If its partition was executed again later, it
+    does not count.
+    """
+    seen: set[str] = set()
+    for execution in runtime.catalog.executions(binding.name, _MAX_EXECUTIONS):
+        is_latest = execution.partition not in seen
+        seen.add(execution.partition)
+        if is_latest and execution.state == "failed" and (execution.error or "").startswith(CheckFailed.__name__):
+            return execution
+    return None
+
+
+def _failing_rows(
+    runtime: Runtime, reader: ChannelReader, binding: Binding, check: Check, failed: Execution | None
+) -> FailingRows:
+    is_outside = binding not in runtime.project.bindings
+    make = partial(FailingRows, check.name, "" if is_outside else binding.name, None if failed is None else failed.id)
+    try:
+        if failed is not None:
+            output = _call_on_output(runtime, failed, check)
+        elif reason := _reason_without_rows(check):
+            return make(None, reason)
+        else:
+            output = _call_on_channels(runtime, reader, binding, check)
+    except NovaError:
+        raise
+    except Exception as error:  # user code
+        return make(None, f"it raised {summarize_user_error(error).message}")
+    if not runtime.engine.frames.is_frame(output):
+        return make(None, "it returns no rows, but whether they are right")
+    return make(output)
+
+
+def _reason_without_rows(check: Check) -> str:
+    modes = [e.mode for e in check.consumes if e.mode not in ("new", "all")]
+    if modes:
+        return f"it reads {modes[0]}, which only an execution has"
+    return "it needs the context of an execution" if check.wants_context else ""
+
+
+def _call_on_output(runtime: Runtime, execution: Execution, check: Check) -> Any:
+    task_run = runtime.task_run(execution)
+    planned = next(p for p in task_run.plan.checks if p.check == check.name)
+    return check.function(**task_run.function_arguments(planned.inputs, check.wants_context))
+
+
+def _call_on_channels(runtime: Runtime, reader: ChannelReader, binding: Binding, check: Check) -> Any:
+    channels = {e.name: binding.channels[e.port].name for e in check.consumes}
+    with runtime.engine.computation_scope():
+        return check.function(**{name: reader.read(channel).to_spark() for name, channel in channels.items()})
