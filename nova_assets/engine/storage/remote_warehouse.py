@@ -25,7 +25,7 @@ from nova_assets.engine.storage.warehouse import (
     is_block_folder_name,
     stays_inside_root,
 )
-from nova_assets.errors import FileMissing, NotSupported, WarehouseUnavailable
+from nova_assets.errors import NotSupported, WarehouseUnavailable
 from nova_assets.model.address import parse_address, split_store_address
 from nova_assets.model.block import DataFile
 from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
@@ -68,11 +68,8 @@ class RemoteWarehouse(Warehouse):
         if not is_block_folder_name(name) and stays_inside_root(name) and not self._files_below(name):
             return
         self.block_folder_address(name)
-        try:
-            with suppress(FileNotFoundError):
-                self.files.delete_dir(self._store_key(name))
-        except OSError as error:
-            raise self.unavailable_error("be cleaned up", error) from error
+        with self.unavailable_unless("be cleaned up"), suppress(FileNotFoundError):
+            self.files.delete_dir(self.key_of(name))
 
     def delete_empty_block_folder(self, name: str) -> None:
         pass  # a key prefix exists only as long as it has files
@@ -94,11 +91,8 @@ class RemoteWarehouse(Warehouse):
                     self.delete_block_folder(folder)
 
     def _delete_file(self, name: str) -> None:
-        try:
-            with suppress(FileNotFoundError):
-                self.files.delete_file(self._store_key(name))
-        except OSError as error:
-            raise self.unavailable_error("be cleaned up", error) from error
+        with self.unavailable_unless("be cleaned up"), suppress(FileNotFoundError):
+            self.files.delete_file(self.key_of(name))
 
     def list_block_entries(self) -> list[WarehouseEntry]:
         entries = super().list_block_entries()
@@ -109,68 +103,61 @@ class RemoteWarehouse(Warehouse):
 
     def move_to_orphans(self, name: str) -> None:
         self.check_block_name(name)
-        try:
+        key = self.key_of(name)
+        with self.unavailable_unless("be cleaned up"), suppress(FileNotFoundError):
             for found in self._files_below(name):
-                self._move(
-                    found.path,
-                    self._store_key(f"{ORPHANS}/{found.path.removeprefix(self._store_key(BLOCKS)).strip('/')}"),
-                )
-            if self.files.get_file_info(self._store_key(name)).type is fs.FileType.Directory and not self._files_below(
-                name
-            ):
-                self.files.delete_dir(self._store_key(name))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self.unavailable_error("be cleaned up", error) from error
-
-    def file_size(self, name: str) -> int | None:
-        try:
-            self.file_address(DataFile(name, 0, 0))
-            info = self.files.get_file_info(self._store_key(name))
-        except FileMissing:
-            return None
-        except OSError as error:
-            raise self.unavailable_error("be read", error) from error
-        return int(info.size) if info.is_file else None
+                name_in_blocks = found.path.removeprefix(self.key_of(BLOCKS)).strip("/")
+                self._move(found.path, self.key_of(f"{ORPHANS}/{name_in_blocks}"))
+            if self.files.get_file_info(key).type is fs.FileType.Directory and not self._files_below(name):
+                self.files.delete_dir(key)
 
     def unfinished_uploads(self) -> list[UnfinishedUpload]:
-        return pending_uploads(self.address) if self.address.startswith("s3:") else []
+        if not self.address.startswith("s3:"):
+            return []
+        client, bucket, root = self._s3_client_bucket_prefix()
+        try:
+            pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{root}{BLOCKS}/")
+            uploads = [u for page in pages for u in page.get("Uploads", [])]
+        except Exception as error:
+            raise self._upload_error("be searched for unfinished uploads", error) from error
+        return [UnfinishedUpload(u["Key"].removeprefix(root), u["UploadId"], u["Initiated"]) for u in uploads]
 
     def abort_unfinished_upload(self, upload: UnfinishedUpload) -> None:
-        abort_upload(self.address, upload)
+        client, bucket, root = self._s3_client_bucket_prefix()
+        try:
+            client.abort_multipart_upload(Bucket=bucket, Key=f"{root}{upload.path}", UploadId=upload.id)
+        except client.exceptions.NoSuchUpload:
+            return
+        except Exception as error:
+            raise self._upload_error("be cleaned up", error) from error
 
     def write_catalog_marker(self, catalog_id: str, warehouse_id: str) -> None:
         self.check_catalog_id(catalog_id)
-        try:
-            with self.files.open_output_stream(self._store_key(f"{CATALOGS}/{catalog_id}")) as stream:
-                stream.write(warehouse_id.encode())
-        except OSError as error:
-            raise self.unavailable_error("be written", error) from error
+        with (
+            self.unavailable_unless("be written"),
+            self.files.open_output_stream(self.key_of(f"{CATALOGS}/{catalog_id}")) as stream,
+        ):
+            stream.write(warehouse_id.encode())
 
     def read_catalog_marker(self, catalog_id: str) -> str | None:
         self.check_catalog_id(catalog_id)
-        try:
-            with self.files.open_input_file(self._store_key(f"{CATALOGS}/{catalog_id}")) as stream:
-                return stream.read().decode() if stream.size() else ""
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self.unavailable_error("be read", error) from error
+        with (
+            self.unavailable_unless("be read"),
+            suppress(FileNotFoundError),
+            self.files.open_input_file(self.key_of(f"{CATALOGS}/{catalog_id}")) as stream,
+        ):
+            return stream.read().decode() if stream.size() else ""
+        return None
 
     def check_writable(self) -> str:
         is_in_use = self.exists
-        try:
+        with self.unavailable_unless("be written"):
             self._probe_write_and_read()
-        except OSError as error:
-            raise self.unavailable_error("be written", error) from error
         return f"{self.address} ({'in use' if is_in_use else 'new'})"
 
     def _list_folder(self, folder: str) -> list[WarehouseEntry]:
-        try:
-            entries = self.files.get_file_info(fs.FileSelector(self._store_key(folder), allow_not_found=True))
-        except OSError as error:
-            raise self.unavailable_error("be listed", error) from error
+        with self.unavailable_unless("be listed"):
+            entries = self.files.get_file_info(fs.FileSelector(self.key_of(folder), allow_not_found=True))
         now = datetime.now(UTC)  # a folder of S3 is only a key prefix, without a modification time
         return [
             WarehouseEntry(
@@ -180,10 +167,10 @@ class RemoteWarehouse(Warehouse):
         ]
 
     def _files_below(self, name: str) -> list[fs.FileInfo]:
-        entry = self.files.get_file_info(self._store_key(name))
+        entry = self.files.get_file_info(self.key_of(name))
         if entry.is_file:
             return [entry]
-        selector = fs.FileSelector(self._store_key(name), recursive=True, allow_not_found=True)
+        selector = fs.FileSelector(self.key_of(name), recursive=True, allow_not_found=True)
         return [f for f in self.files.get_file_info(selector) if f.is_file]
 
     def _move(self, source: str, target: str) -> None:
@@ -195,7 +182,7 @@ class RemoteWarehouse(Warehouse):
         if not self.files.get_file_info(target).is_file:
             raise OSError(f"{source} was not moved to {target}")
 
-    def _store_key(self, name: str) -> str:
+    def key_of(self, name: str) -> str:
         return file_io.join(self.root_key, name)
 
     def unavailable_error(self, failed_action: str, error: OSError) -> WarehouseUnavailable:
@@ -209,59 +196,26 @@ class RemoteWarehouse(Warehouse):
             warehouse=self.address,
         )
 
+    def _s3_client_bucket_prefix(self) -> tuple[Any, str, str]:
+        """S3 client, bucket, and key prefix of the warehouse. Raises NotSupported without boto3."""
+        try:
+            import boto3
+        except ModuleNotFoundError as error:
+            raise NotSupported(
+                "unfinished uploads cannot be listed: boto3 is not installed",
+                found=str(error),
+                next="pip install 'nova-assets[s3]'",
+            ) from error
+        endpoint, region = s3_endpoint_and_region()
+        _, bucket, prefix = split_store_address(self.address)
+        return boto3.client("s3", endpoint_url=endpoint, region_name=region), bucket, f"{prefix}/" if prefix else ""
 
-def pending_uploads(address: str) -> list[UnfinishedUpload]:
-    """Unfinished uploads below ``blocks/`` of a warehouse in S3.
-
-    Raises:
-        NotSupported: boto3 is not installed.
-        WarehouseUnavailable: the listing fails.
-    """
-    client, bucket, root = _s3_client_bucket_prefix(address)
-    try:
-        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{root}{BLOCKS}/")
-        uploads = [u for page in pages for u in page.get("Uploads", [])]
-    except Exception as error:
-        raise _unavailable_error(address, "be searched for unfinished uploads", error) from error
-    return [UnfinishedUpload(u["Key"].removeprefix(root), u["UploadId"], u["Initiated"]) for u in uploads]
-
-
-def abort_upload(address: str, upload: UnfinishedUpload) -> None:
-    """Abort an upload and free the space of its parts. Idempotent.
-
-    Raises:
-        NotSupported, WarehouseUnavailable.
-    """
-    client, bucket, root = _s3_client_bucket_prefix(address)
-    try:
-        client.abort_multipart_upload(Bucket=bucket, Key=f"{root}{upload.path}", UploadId=upload.id)
-    except client.exceptions.NoSuchUpload:
-        return
-    except Exception as error:
-        raise _unavailable_error(address, "be cleaned up", error) from error
-
-
-def _s3_client_bucket_prefix(address: str) -> tuple[Any, str, str]:
-    """S3 client, bucket, and key prefix of the warehouse."""
-    try:
-        import boto3
-    except ModuleNotFoundError as error:
-        raise NotSupported(
-            "unfinished uploads cannot be listed: boto3 is not installed",
-            found=str(error),
-            next="pip install 'nova-assets[s3]'",
-        ) from error
-    endpoint, region = s3_endpoint_and_region()
-    _, bucket, prefix = split_store_address(address)
-    return boto3.client("s3", endpoint_url=endpoint, region_name=region), bucket, f"{prefix}/" if prefix else ""
-
-
-def _unavailable_error(address: str, failed_action: str, error: Exception) -> WarehouseUnavailable:
-    return WarehouseUnavailable(
-        f"the warehouse {address} cannot {failed_action}",
-        found=str(error).split("\n")[0],
-        expected="credentials that may list and abort uploads in parts (s3:ListBucketMultipartUploads, "
-        "s3:AbortMultipartUpload)",
-        next="check AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL; then: nova doctor",
-        warehouse=address,
-    )
+    def _upload_error(self, failed_action: str, error: Exception) -> WarehouseUnavailable:
+        return WarehouseUnavailable(
+            f"the warehouse {self.address} cannot {failed_action}",
+            found=str(error).split("\n")[0],
+            expected="credentials that may list and abort uploads in parts (s3:ListBucketMultipartUploads, "
+            "s3:AbortMultipartUpload)",
+            next="check AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL; then: nova doctor",
+            warehouse=self.address,
+        )

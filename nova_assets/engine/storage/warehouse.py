@@ -15,8 +15,8 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC
 from pathlib import Path
 
@@ -77,12 +77,10 @@ class Warehouse:
             WarehouseUnavailable: the warehouse cannot be written.
         """
         folder = Path(self.block_folder_address(name))
-        try:
+        with self.unavailable_unless("be written"):
             folder.mkdir(parents=True, exist_ok=True)
             for leftover in folder.iterdir():  # from a failed attempt; the folder belongs to this block alone
                 leftover.unlink() if not leftover.is_dir() else shutil.rmtree(leftover)
-        except OSError as error:
-            raise self.unavailable_error("be written", error) from error
         return str(folder)
 
     def delete_block_folder(self, name: str) -> None:
@@ -95,12 +93,10 @@ class Warehouse:
         if not is_block_folder_name(name) and stays_inside_root(name) and not os.path.lexists(self.root / name):
             return
         folder = Path(self.block_folder_address(name))
-        try:
+        with self.unavailable_unless("be cleaned up"):
             if folder.parent.is_symlink() or folder.is_symlink():
                 raise OSError(f"{folder} is a symbolic link")
             _delete_tree(folder)
-        except OSError as error:
-            raise self.unavailable_error("be cleaned up", error) from error
 
     def delete_staged_folder(self, name: str) -> list[str]:
         """Delete the folder of a staged block. Returns its files, relative to the root. Raises as
@@ -123,13 +119,11 @@ class Warehouse:
         """
         for name in paths:
             path = Path(self.file_address(DataFile(name, 0, 0)))
-            try:
+            with self.unavailable_unless("be cleaned up"):
                 if path.parent.is_symlink():
                     raise OSError(f"{path.parent} is a symbolic link")
                 path.unlink(missing_ok=True)
                 _delete_folder_if_empty(path.parent)
-            except OSError as error:
-                raise self.unavailable_error("be cleaned up", error) from error
 
     def move_to_orphans(self, name: str) -> None:
         """Move an unlisted block folder, or an entry of one, from ``blocks/`` to ``orphans/``.
@@ -139,17 +133,13 @@ class Warehouse:
         """
         self.check_block_name(name)
         source, target = self.root / name, self.root / ORPHANS / name.removeprefix(f"{BLOCKS}/")
-        try:
+        with self.unavailable_unless("be cleaned up"), suppress(FileNotFoundError):
             if source.parent.is_symlink():
                 raise OSError(f"{source.parent} is a symbolic link")
             target.parent.mkdir(parents=True, exist_ok=True)
             source.rename(
                 target if not os.path.lexists(target) else target.with_name(f"{target.name}.{time.time_ns()}")
             )
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self.unavailable_error("be cleaned up", error) from error
 
     def check_block_name(self, name: str) -> None:
         """Raises WarehouseUnavailable unless the name is a block folder or an entry of one."""
@@ -206,13 +196,12 @@ class Warehouse:
             WarehouseUnavailable: the size cannot be determined.
         """
         try:
-            path = self.file_address(DataFile(name, 0, 0))
-            [info] = self.files.get_file_info([path])
+            self.file_address(DataFile(name, 0, 0))
         except FileMissing:
             return None
-        except OSError as error:
-            raise self.unavailable_error("be read", error) from error
-        return info.size if info.is_file else None
+        with self.unavailable_unless("be read"):
+            info = self.files.get_file_info(self.key_of(name))
+        return int(info.size) if info.is_file else None
 
     def list_block_entries(self) -> list[WarehouseEntry]:
         """Entries of ``blocks/`` and of each folder in it. Only repair uses this list: a read never lists anything
@@ -253,15 +242,13 @@ class Warehouse:
         """
         self.check_catalog_id(catalog_id)
         marker = self.root / CATALOGS / catalog_id
-        try:
+        with self.unavailable_unless("be written"):
             marker.parent.mkdir(parents=True, exist_ok=True)
             temporary_file = marker.with_name(f".{catalog_id}.{uuid.uuid4().hex}")
             temporary_file.write_text(warehouse_id)
             file_io.fsync_paths([str(temporary_file)])
             temporary_file.replace(marker)
             file_io.fsync_paths([str(marker.parent)])
-        except OSError as error:
-            raise self.unavailable_error("be written", error) from error
 
     def read_catalog_marker(self, catalog_id: str) -> str | None:
         """Identity in the marker of a catalog: empty in a marker of an older version, None without a marker.
@@ -270,12 +257,9 @@ class Warehouse:
             WarehouseUnavailable: the marker cannot be read.
         """
         self.check_catalog_id(catalog_id)
-        try:
+        with self.unavailable_unless("be read"), suppress(FileNotFoundError):
             return (self.root / CATALOGS / catalog_id).read_text()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self.unavailable_error("be read", error) from error
+        return None
 
     def check_catalog_id(self, catalog_id: str) -> None:
         """Raises WarehouseUnavailable unless the text is a valid catalog id."""
@@ -298,12 +282,10 @@ class Warehouse:
             WarehouseUnavailable: the warehouse cannot be written.
         """
         is_in_use = (self.root / BLOCKS).is_dir()
-        try:
+        with self.unavailable_unless("be written"):
             self.root.mkdir(parents=True, exist_ok=True)
             self._probe_write_and_read()
             free = shutil.disk_usage(self.root).free
-        except OSError as error:
-            raise self.unavailable_error("be written", error) from error
         return f"{self.root} ({'in use' if is_in_use else 'new'}, {_format_gigabytes(free)} free)"
 
     def _probe_write_and_read(self) -> None:
@@ -324,16 +306,26 @@ class Warehouse:
 
     def _list_folder(self, folder: str) -> list[WarehouseEntry]:
         """Direct entries of a folder. Subfolders are not followed, since links may lead elsewhere or form a cycle."""
-        try:
-            entries = self.files.get_file_info(fs.FileSelector(str(self.root / folder), allow_not_found=True))
-        except OSError as error:
-            raise self.unavailable_error("be listed", error) from error
+        with self.unavailable_unless("be listed"):
+            entries = self.files.get_file_info(fs.FileSelector(self.key_of(folder), allow_not_found=True))
         # An entry that was deleted during the listing has no modification time.
         return [
             WarehouseEntry(f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC), not f.is_file)
             for f in entries
             if f.mtime is not None
         ]
+
+    def key_of(self, name: str) -> str:
+        """Path of a name below the root, in the file system of the warehouse."""
+        return str(self.root / name)
+
+    @contextmanager
+    def unavailable_unless(self, action: str) -> Iterator[None]:
+        """Context of an action, named as for ``unavailable_error``. Raises WarehouseUnavailable for an OSError."""
+        try:
+            yield
+        except OSError as error:
+            raise self.unavailable_error(action, error) from error
 
     def unavailable_error(self, failed_action: str, error: OSError) -> WarehouseUnavailable:
         """Error for a failure of the file system.
