@@ -6,7 +6,7 @@ The generated Thrift code is the one that PyIceberg ships, so nova and PyIceberg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,11 +41,15 @@ class HiveMetastore:
 
     def load_table(self) -> Any:
         """Description of the table; None if the table or its database does not exist."""
+        from thrift.Thrift import TApplicationException
+
         try:
-            return self._call_with_fallback(
-                lambda: self.client.get_table_req(self.types.GetTableRequest(*self._request_names())).table,
-                lambda: self.client.get_table(*self._names),
-            )
+            try:
+                return self.client.get_table_req(self.types.GetTableRequest(*self._names)).table
+            except TApplicationException as error:
+                if error.type != TApplicationException.UNKNOWN_METHOD:
+                    raise
+                return self.client.get_table(*self._names)  # an older server does not know the call
         except self.types.NoSuchObjectException:
             return None
 
@@ -123,20 +127,6 @@ class HiveMetastore:
     def drop_table(self) -> None:
         """Forget the table. Its files stay."""
         self.client.drop_table(*self._names, False)
-
-    def _request_names(self) -> tuple[str, str]:
-        return self._names
-
-    def _call_with_fallback(self, call: Callable[[], Any], fallback: Callable[[], Any]) -> Any:
-        """Result of a call, or of its predecessor where the server does not know the call."""
-        from thrift.Thrift import TApplicationException
-
-        try:
-            return call()
-        except TApplicationException as error:
-            if error.type != TApplicationException.UNKNOWN_METHOD:
-                raise
-            return fallback()
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def write_converted_edition(
             assert previous_folder is not None
             hard_link_or_symlink(os.path.realpath(previous_folder / path / name), folder / name)
     parts.update(plan.kept)
-    _fsync_paths(*(version_folder / path / name for path in plan.converted for name in parts[path].files))
+    fsync_paths(*(version_folder / path / name for path in plan.converted for name in parts[path].files))
     _mark_complete(version_folder, content, layout, [version_folder / path for path in parts])
     return parts
 
@@ -100,7 +100,7 @@ def _mark_complete(
         _write_empty_files(empty_folders if folders or empty_folders else [version_folder], content, layout)
     (version_folder / SUCCESS_FILE).touch()
     existing_empty_folders = [f for f in empty_folders if f.exists()]
-    _fsync_paths(*folders, *existing_empty_folders, version_folder, version_folder.parent)
+    fsync_paths(*folders, *existing_empty_folders, version_folder, version_folder.parent)
 
 
 def _write_empty_files(folders: Sequence[Path], content: PublishedContent, layout: TableFileLayout | None) -> None:
@@ -119,7 +119,7 @@ def _write_empty_files(folders: Sequence[Path], content: PublishedContent, layou
             else:
                 schema = parquet_table_schema(content.schema, layout)
                 pq.write_table(schema.empty_table(), first, **parquet_write_options(layout))
-            _fsync_paths(first)
+            fsync_paths(first)
         else:
             hard_link_or_symlink(str(first), folder / name)
 
@@ -146,7 +146,7 @@ def hard_link_or_symlink(source: str, target: Path) -> None:
         os.symlink(source, target)
 
 
-def _fsync_paths(*paths: Path) -> None:
+def fsync_paths(*paths: Path) -> None:
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, TableTaken, TableUnavailable
 from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.table_files import FILE_SUFFIXES, TableFileLayout, TableFormat
-from nova_assets.publish.edition_folder import SUCCESS_FILE, write_converted_edition, write_linked_edition
+from nova_assets.publish.edition_folder import SUCCESS_FILE, fsync_paths, write_converted_edition, write_linked_edition
 from nova_assets.publish.edition_parts import EditionPart, PartitionConverter, parts_from_json, parts_to_json
 from nova_assets.publish.existing_folder import (
     check_partition_columns,
@@ -36,6 +36,7 @@ from nova_assets.publish.existing_folder import (
     layout_of_folder,
     local_files,
 )
+from nova_assets.publish.target import Edition, check_no_later_version, check_owner
 
 _OWNER_FILE = ".nova.json"
 _LAYOUT_FILE = ".nova.layout.json"
@@ -51,25 +52,17 @@ class HivePublishTarget:
         forbidden_folders: folders that the published folder must not overlap: the warehouse, and the deployment's own
             folder.
         owner: identifies the catalog and the channel.
-        before_shown: called with a complete version, its content and its folder, right before readers of the path
-            find it. If the call fails, they keep the previous version.
         format: format of converted files; None for links to the channel's own files.
     """
 
     def __init__(
-        self,
-        path: Path,
-        forbidden_folders: Sequence[Path],
-        owner: str,
-        before_shown: Callable[[int, PublishedContent, Path], None] | None = None,
-        format: TableFormat | None = None,
+        self, path: Path, forbidden_folders: Sequence[Path], owner: str, format: TableFormat | None = None
     ) -> None:
         self.format = format
         self.path = Path(os.path.abspath(path))
         self.versions_folder = self.path.with_name(f".{self.path.name}.editions")
         self.forbidden_folders = forbidden_folders
         self.owner = owner
-        self.before_shown = before_shown
 
     def check_can_publish(self, *, take_over: bool = False) -> None:
         with self._translate_os_errors():
@@ -103,18 +96,11 @@ class HivePublishTarget:
     def is_complete(self, number: int) -> bool:
         return (self._version_folder(number) / SUCCESS_FILE).exists()
 
-    def publish(
-        self,
-        number: int,
-        content: PublishedContent,
-        file_paths: Sequence[str],
-        *,
-        take_over: bool = False,
-        convert: PartitionConverter | None = None,
-    ) -> None:
-        self.check_can_publish(take_over=take_over)
+    def publish(self, edition: Edition) -> None:
+        number, content = edition.number, edition.content
+        self.check_can_publish(take_over=edition.take_over)
         with self._translate_os_errors():
-            self._check_no_later_version(number)
+            check_no_later_version(self.path, self.published_version(), number)
             self._write_owner_file()
             layout = self._layout_for(content)
             version_folder = self._version_folder(number)
@@ -122,18 +108,21 @@ class HivePublishTarget:
                 shutil.rmtree(version_folder)
             version_folder.mkdir()
             if layout is None:
-                write_linked_edition(version_folder, content, file_paths)
+                write_linked_edition(version_folder, content, edition.file_paths)
             else:
-                self._write_converted(number, content, layout, convert)
+                self._write_converted(number, content, layout, edition.convert)
             crash_point("edition.made")
             with self._publish_lock():
-                self._check_no_later_version(number)
-                self._check_path_is_free(take_over)
+                check_no_later_version(self.path, self.published_version(), number)
+                self._check_path_is_free(edition.take_over)
                 if not (version_folder / SUCCESS_FILE).exists():
                     raise CommitConflict(f"{version_folder} was cleaned up meanwhile", reason="edition")
-                if self.before_shown is not None:
-                    self.before_shown(number, content, version_folder)
+                self._before_shown(number, content, version_folder)
                 self._link_to_version(version_folder)
+
+    def _before_shown(self, number: int, content: PublishedContent, version_folder: Path) -> None:
+        """Called with a complete version, right before readers of the path find it. If the call fails, they keep the
+        previous version."""
 
     def delete_versions(self, numbers: Collection[int]) -> None:
         with self._translate_os_errors(), self._publish_lock():
@@ -230,14 +219,7 @@ class HivePublishTarget:
             owner = json.loads((self.versions_folder / _OWNER_FILE).read_text(encoding="utf-8"))["of"]
         except (OSError, ValueError, KeyError, TypeError):
             owner = "an unknown owner"
-        if owner != self.owner:
-            raise TableTaken(
-                f"{self.versions_folder} exists already, and does not belong to this channel",
-                found=f"a folder of {owner}",
-                expected=f"no folder, or a folder of {self.owner}",
-                next="publish elsewhere, or move it away",
-                path=str(self.versions_folder),
-            )
+        check_owner(self.versions_folder, owner, self.owner)
 
     def _check_path_is_free(self, take_over: bool) -> None:
         if not os.path.lexists(self.path) or self.published_version() is not None:
@@ -254,17 +236,6 @@ class HivePublishTarget:
             else "publish elsewhere, or replace the folder: nova publish CHANNEL --take-over",
             path=str(self.path),
         )
-
-    def _check_no_later_version(self, number: int) -> None:
-        published = self.published_version()
-        if published is not None and published >= number:
-            raise CommitConflict(
-                f"{self.path} already shows a later version",
-                found=published,
-                expected=f"a version before {number}",
-                next="publish again",
-                reason="edition",
-            )
 
     @contextmanager
     def _publish_lock(self) -> Iterator[None]:
@@ -293,7 +264,7 @@ class HivePublishTarget:
             link.unlink(missing_ok=True)
             link.symlink_to(target)
             os.replace(link, self.path)
-        _fsync_folder(self.path.parent)
+        fsync_paths(self.path.parent)
 
     @contextmanager
     def _translate_os_errors(self) -> Iterator[None]:
@@ -320,11 +291,3 @@ def _swap_paths(first: Path, second: Path) -> None:
     second.rename(temporary)
     first.rename(second)
     temporary.rename(first)
-
-
-def _fsync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -13,7 +13,7 @@ from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.published_version import PublishedContent
-from nova_assets.publish.edition_parts import PartitionConverter
+from nova_assets.publish.target import Edition
 from nova_assets.s3_settings import s3_endpoint_and_region
 
 if TYPE_CHECKING:
@@ -73,30 +73,21 @@ class IcebergPublishTarget:
     def is_complete(self, number: int) -> bool:
         return True  # an incomplete table could not be loaded
 
-    def publish(
-        self,
-        number: int,
-        content: PublishedContent,
-        file_paths: Sequence[str],
-        *,
-        take_over: bool = False,
-        convert: PartitionConverter | None = None,
-    ) -> None:
+    def publish(self, edition: Edition) -> None:
         with self._translate_errors():
-            table = self._load_table() or self._create_table(content)
+            table = self._load_table() or self._create_table(edition.content)
             self._check_ownership(table)
             crash_point("edition.made")
             published = _version_of_snapshot(table.current_snapshot())
-            if published is not None and published >= number:
+            if published is not None and published >= edition.number:
                 raise CommitConflict(
                     f"{self.name} already shows a later version",
                     found=published,
-                    expected=f"a version before {number}",
+                    expected=f"a version before {edition.number}",
                     reason="edition",
                 )
-            _commit_snapshot(
-                table, number, content, [path if "://" in path else f"file://{path}" for path in file_paths]
-            )
+            file_addresses = [path if "://" in path else f"file://{path}" for path in edition.file_paths]
+            _commit_snapshot(table, edition.number, edition.content, file_addresses)
 
     def delete_versions(self, numbers: Collection[int]) -> None:
         with self._translate_errors():

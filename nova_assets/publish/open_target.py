@@ -36,7 +36,7 @@ def open_publish_target(
     if isinstance(table, HiveTable):
         if "://" in table.path:
             return _open_remote_hive_target(table, warehouse_address, owner, store())
-        from nova_assets.publish.registered_hive import open_hive_target
+        from nova_assets.publish.registered_hive import RegisteredHiveTarget
 
         if "://" in warehouse_address and not table.converts:
             raise NotSupported(
@@ -46,7 +46,7 @@ def open_publish_target(
                 next='nova.hive("s3://BUCKET/PATH"), nova.hive_table(...) for converted files, or nova.iceberg(...)',
             )
         forbidden_folders = (*(() if "://" in warehouse_address else (Path(warehouse_address),)), default_folder)
-        return open_hive_target(table, base_folder / table.path, forbidden_folders, owner)
+        return RegisteredHiveTarget(base_folder / table.path, forbidden_folders, owner, table)
     from nova_assets.publish.iceberg import IcebergPublishTarget, configured_iceberg_catalog, default_iceberg_catalog
 
     catalog_name = table.catalog

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,47 +27,33 @@ from nova_assets.model.partitions import Dimension
 from nova_assets.model.published_table import HiveTable
 from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.schema import Schema
-from nova_assets.publish.edition_parts import PartitionConverter
 from nova_assets.publish.hive import HivePublishTarget
-from nova_assets.publish.target import PublishTarget
+from nova_assets.publish.target import Edition
 
 _RECORD_FILE = ".nova.json.metastore"
 """File beside the editions that names the table of the metastore. It outlives the definition, so that the table can be
 removed from the metastore after it was removed from the definition."""
 
 
-def open_hive_target(table: HiveTable, path: Path, forbidden_folders: Sequence[Path], owner: str) -> PublishTarget:
-    """Publish target of a folder, with its registration in a metastore where there is one, or was one."""
-    folder = HivePublishTarget(path, forbidden_folders, owner, format=table.format)
-    record_path = folder.versions_folder / _RECORD_FILE
-    if table.registered_as is None and not record_path.exists():
-        return folder
-    return RegisteredHiveTarget(folder, table.registered_as, table.partitions_per_call, record_path)
-
-
-class RegisteredHiveTarget:
-    """The published folder of one channel, and its table in a metastore.
+class RegisteredHiveTarget(HivePublishTarget):
+    """The published folder of one channel, with its registration in a metastore where there is one, or was one.
 
     Args:
-        folder: the published folder.
-        table: table of the metastore; None if the channel is no longer registered in one.
-        record_path: file that names the table in which the channel was registered last.
+        path, forbidden_folders, owner: as for ``HivePublishTarget``.
+        definition: definition of the folder. It names the table of the metastore, if there is one.
     """
 
-    def __init__(
-        self, folder: HivePublishTarget, table: MetastoreTable | None, partitions_per_call: int, record_path: Path
-    ) -> None:
-        self.folder = folder
-        self.table = table
-        self.partitions_per_call = partitions_per_call
-        self.record_path = record_path
-        folder.before_shown = self._register
+    def __init__(self, path: Path, forbidden_folders: Sequence[Path], owner: str, definition: HiveTable) -> None:
+        super().__init__(path, forbidden_folders, owner, definition.format)
+        self.table = definition.registered_as
+        self.partitions_per_call = definition.partitions_per_call
+        self.record_path = self.versions_folder / _RECORD_FILE
 
     def check_can_publish(self, *, take_over: bool = False) -> None:
-        self.folder.check_can_publish(take_over=take_over)
-        if self.table is not None and self.folder.has_own_layout(take_over=take_over):
+        super().check_can_publish(take_over=take_over)
+        if self.table is not None and self.has_own_layout(take_over=take_over):
             raise NotSupported(
-                f"{self.folder.path} cannot be registered in a metastore, because it was taken over",
+                f"{self.path} cannot be registered in a metastore, because it was taken over",
                 found="files that keep the columns and types of the old folder, which the metastore would not know",
                 expected="a folder that nova has made",
                 next="publish without metastore=, or under another path",
@@ -75,29 +61,15 @@ class RegisteredHiveTarget:
         if self.table is not None:
             self._registration(self.table).check_can_register()
 
-    def published_version(self) -> int | None:
-        return self.folder.published_version()
-
     def is_complete(self, number: int) -> bool:
-        if not self.folder.is_complete(number) or self._recorded_table() != self.table:
+        if not super().is_complete(number) or self._recorded_table() != self.table:
             return False
         return self.table is None or self._registration(self.table).registered_version() == number
 
-    def publish(
-        self,
-        number: int,
-        content: PublishedContent,
-        file_paths: Sequence[str],
-        *,
-        take_over: bool = False,
-        convert: PartitionConverter | None = None,
-    ) -> None:
+    def publish(self, edition: Edition) -> None:
         if self.table is not None:
-            hive_columns(content.schema)  # a type that Hive lacks must fail before anything is written
-        self.folder.publish(number, content, file_paths, take_over=take_over, convert=convert)
-
-    def delete_versions(self, numbers: Collection[int]) -> None:
-        self.folder.delete_versions(numbers)
+            hive_columns(edition.content.schema)  # a type that Hive lacks must fail before anything is written
+        super().publish(edition)
 
     def withdraw(self) -> None:
         recorded = self._recorded_table()
@@ -105,9 +77,9 @@ class RegisteredHiveTarget:
             self._registration(recorded).withdraw()
         for record in self.record_path.parent.glob(f"{_RECORD_FILE}*"):
             record.unlink(missing_ok=True)
-        self.folder.withdraw()
+        super().withdraw()
 
-    def _register(self, number: int, content: PublishedContent, version_folder: Path) -> None:
+    def _before_shown(self, number: int, content: PublishedContent, version_folder: Path) -> None:
         recorded = self._recorded_table()
         if recorded is not None and recorded != self.table:  # its partitions would point to expired editions
             self._registration(recorded).withdraw()
@@ -127,12 +99,12 @@ class RegisteredHiveTarget:
         self._registration(self.table).register(edition)
 
     def _registration(self, table: MetastoreTable) -> MetastoreRegistration:
-        return MetastoreRegistration(table, self.folder.owner, self.partitions_per_call)
+        return MetastoreRegistration(table, self.owner, self.partitions_per_call)
 
     def _recorded_table(self) -> MetastoreTable | None:
         try:
             address = json.loads(self.record_path.read_text(encoding="utf-8"))["table"]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._damaged_record_error(str(error)) from error

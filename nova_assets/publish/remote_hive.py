@@ -21,13 +21,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from nova_assets.crash_points import crash_point
-from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
+from nova_assets.errors import NotSupported, TableTaken, TableUnavailable
 from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.table_files import TableFileLayout, TableFormat
 from nova_assets.model.table_store import TableStore
 from nova_assets.publish.edition_folder import CONVERSIONS_AT_ONCE, SUCCESS_FILE
-from nova_assets.publish.edition_parts import EditionPart, PartitionConverter, plan_edition
+from nova_assets.publish.edition_parts import EditionPart, plan_edition
 from nova_assets.publish.partition_paths import hive_partition_path
+from nova_assets.publish.target import Edition, check_no_later_version, check_owner
 
 EDITION_FILE = "_edition.json"
 MANIFEST = "manifest"
@@ -112,31 +113,23 @@ class RemoteHivePublishTarget:
     def is_complete(self, number: int) -> bool:
         return self.published_version() == number
 
-    def publish(
-        self,
-        number: int,
-        content: PublishedContent,
-        file_paths: Sequence[str],
-        *,
-        take_over: bool = False,
-        convert: PartitionConverter | None = None,
-    ) -> None:
-        self.check_can_publish(take_over=take_over)
+    def publish(self, edition: Edition) -> None:
+        number, content = edition.number, edition.content
+        self.check_can_publish(take_over=edition.take_over)
         with self._translate_os_errors():
-            edition = self._read_edition()
-            self._check_no_later_version(number, edition)
-            previous = {} if edition is None else _parts_of(edition)
+            shown = self._read_edition()
+            self._check_no_later_version(number, shown)
+            previous = {} if shown is None else _parts_of(shown)
             self._write_owner_file()
             self.store.delete(self.store.list(f"{self.editions_address}/{number:08d}"))  # left by a failed attempt
-            parts = self._write_parts(number, content, file_paths, previous, convert)
+            parts = self._write_parts(edition, previous)
             text = self._edition_text(number, content, parts)
             self.store.write(self._edition_address(number), text)
             crash_point("edition.made")
             # After a failed attempt, any manifest may be newer than the edition that is shown.
-            known = previous if edition is not None and edition["edition"] == number - 1 else {}
-            shown_edition = self._read_edition()
-            self._check_no_later_version(number, shown_edition)
-            self._switch_partitions(content, parts, known, [] if edition is None else edition["sealed"])
+            known = previous if shown is not None and shown["edition"] == number - 1 else {}
+            self._check_no_later_version(number, self._read_edition())
+            self._switch_partitions(content, parts, known, [] if shown is None else shown["sealed"])
             self.store.write(f"{self.address}/{EDITION_FILE}", text)
             self.store.write(f"{self.address}/{SUCCESS_FILE}", b"")
 
@@ -168,27 +161,20 @@ class RemoteHivePublishTarget:
             self.store.delete(a for a in listed if a.rsplit("/", 1)[1] in own_names)
             self.store.delete(self.store.list(self.editions_address))
 
-    def _write_parts(
-        self,
-        number: int,
-        content: PublishedContent,
-        file_paths: Sequence[str],
-        previous: Mapping[str, EditionPart],
-        convert: PartitionConverter | None,
-    ) -> dict[str, EditionPart]:
+    def _write_parts(self, edition: Edition, previous: Mapping[str, EditionPart]) -> dict[str, EditionPart]:
         """Files of each partition, by the path of its folder; converted where the partition has changed."""
-        layout = self._read_layout()
+        content, layout = edition.content, self._read_layout()
         if layout is None and self.format is not None:
             layout = TableFileLayout(self.format, tuple(d.column for d in content.dimensions))
         if layout is None:
             addresses: dict[str, list[str]] = {}
-            for file, address in zip(content.files, file_paths, strict=True):
+            for file, address in zip(content.files, edition.file_paths, strict=True):
                 addresses.setdefault(hive_partition_path(file.partition, content), []).append(address)
             return {path: EditionPart("", tuple(files)) for path, files in addresses.items()}
-        assert convert is not None, "a table with converted files needs a converter"
+        assert edition.convert is not None, "a table with converted files needs a converter"
         plan = plan_edition(content, layout, previous)
-        folder = f"{self.editions_address}/{number:08d}"
-        write, file_layout = convert, layout
+        folder = f"{self.editions_address}/{edition.number:08d}"
+        write, file_layout = edition.convert, layout
 
         def convert_part(item: tuple[str, tuple[str, str]]) -> tuple[str, EditionPart]:
             path, (partition, source) = item
@@ -258,24 +244,10 @@ class RemoteHivePublishTarget:
         return {} if text is None else _parts_of(_parse_edition(text, self.address))
 
     def _check_ownership(self, edition: Mapping[str, Any]) -> None:
-        if edition["of"] != self.owner:
-            raise TableTaken(
-                f"{self.address} exists already, and does not belong to this channel",
-                found=f"a folder of {edition['of']}",
-                expected=f"no folder, or a folder of {self.owner}",
-                next="publish elsewhere, or move it away",
-                path=self.address,
-            )
+        check_owner(self.address, edition["of"], self.owner)
 
     def _check_no_later_version(self, number: int, edition: Mapping[str, Any] | None) -> None:
-        if edition is not None and edition["edition"] >= number:
-            raise CommitConflict(
-                f"{self.address} already shows a later version",
-                found=edition["edition"],
-                expected=f"a version before {number}",
-                next="publish again",
-                reason="edition",
-            )
+        check_no_later_version(self.address, None if edition is None else edition["edition"], number)
 
     @contextmanager
     def _translate_os_errors(self) -> Iterator[None]:

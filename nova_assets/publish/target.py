@@ -3,10 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from nova_assets.errors import CommitConflict, TableTaken
 from nova_assets.model.published_version import PublishedContent
 from nova_assets.publish.edition_parts import PartitionConverter
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """A version of a channel, to be shown by a table.
+
+    Args:
+        number: number of the version. It must be higher than the number that is shown.
+        content: content of the version.
+        file_paths: absolute paths of the files, in the order of ``content``.
+        take_over: replace an existing folder that does not belong to this channel. Only the Hive target on a disk does
+            this, and keeps the old folder under another name.
+        convert: converts partitions for a table that does not show the channel's own files.
+    """
+
+    number: int
+    content: PublishedContent
+    file_paths: Sequence[str]
+    take_over: bool = False
+    convert: PartitionConverter | None = None
+
+
+def check_no_later_version(place: object, shown: int | None, number: int) -> None:
+    """Raises CommitConflict if a table shows a version that is not older than the given one."""
+    if shown is not None and shown >= number:
+        raise CommitConflict(
+            f"{place} already shows a later version",
+            found=shown,
+            expected=f"a version before {number}",
+            next="publish again",
+            reason="edition",
+        )
+
+
+def check_owner(place: object, actual: str, owner: str) -> None:
+    """Raises TableTaken if a folder belongs to another owner than this channel."""
+    if actual != owner:
+        raise TableTaken(
+            f"{place} exists already, and does not belong to this channel",
+            found=f"a folder of {actual}",
+            expected=f"no folder, or a folder of {owner}",
+            next="publish elsewhere, or move it away",
+            path=str(place),
+        )
 
 
 class PublishTarget(Protocol):
@@ -36,24 +82,8 @@ class PublishTarget(Protocol):
         """Whether readers can use the whole content of a version."""
         ...
 
-    def publish(
-        self,
-        number: int,
-        content: PublishedContent,
-        file_paths: Sequence[str],
-        *,
-        take_over: bool = False,
-        convert: PartitionConverter | None = None,
-    ) -> None:
+    def publish(self, edition: Edition) -> None:
         """Show a version instead of the previous one, atomically and as a whole.
-
-        Args:
-            number: number of the version. It must be higher than the number that is shown.
-            content: content of the version.
-            file_paths: absolute paths of the files, in the order of ``content``.
-            take_over: replace an existing folder that does not belong to this channel. Only the Hive target on a
-                disk does this, and keeps the old folder under another name.
-            convert: converts partitions for a table that does not show the channel's own files.
 
         Raises:
             CommitConflict: the same or a later version is already shown.

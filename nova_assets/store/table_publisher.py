@@ -44,7 +44,7 @@ from nova_assets.plan.published_versions import (
     uncompacted_partitions,
 )
 from nova_assets.publish.edition_parts import PartitionConverter
-from nova_assets.publish.target import PublishTarget
+from nova_assets.publish.target import Edition, PublishTarget
 from nova_assets.store.compaction import ChannelCompaction, CompactionOptions
 from nova_assets.store.insert import DataInserter
 
@@ -184,7 +184,7 @@ class TablePublisher:
             execution, table, channel_content, outlet.published_version() or 0
         )
         crash_point("edition.opened")
-        outlet.publish(published_version.number, channel_content, file_addresses, take_over=take_over, convert=convert)
+        outlet.publish(Edition(published_version.number, channel_content, file_addresses, take_over, convert))
         crash_point("edition.shown")
         self.runtime.channel_writer.commit(
             CommitRequest(

@@ -19,6 +19,7 @@ from nova_assets.model.partitions import Dimension
 from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.schema import parse_ddl
 from nova_assets.publish.hive import HivePublishTarget
+from nova_assets.publish.target import Edition
 
 SCHEMA = parse_ddl("day date, action string, id bigint, n decimal(10,2), at timestamp, tags array<string>")
 COLUMNS = sorted(SCHEMA.names)
@@ -60,7 +61,7 @@ def published(root: Path, table: str, *, has_rows: bool) -> Path:
         files, where = [DataFile("blocks/abc/rows.parquet", 1, 1, partition=partition)], [str(source)]
     content = PublishedContent("c", 1, SCHEMA, dimensions, tuple(files), sealed)
     folder = HivePublishTarget(root / "out", (), "me")
-    folder.publish(1, content, where)
+    folder.publish(Edition(1, content, where))
     return (root / "out").resolve()
 
 

@@ -10,6 +10,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.model.published_version import PublishedContent
 from nova_assets.publish.hive import HivePublishTarget
+from nova_assets.publish.target import Edition
 from nova_assets_tests.publish.shop import FIRST, Shop
 
 pytestmark = pytest.mark.slow
@@ -103,7 +104,7 @@ def test_a_late_process_turns_nobody_back(shop: Shop) -> None:
     shop.publish()
     for number in (1, 2):
         with pytest.raises(nova.CommitConflict, match="a later version"):
-            late.publish(number, content, [])
+            late.publish(Edition(number, content, []))
     assert len(shop.in_folder()) == 4
     shop.store.catalog.delete_published_versions(
         "actions", "hive:exports/actions", [1, 2]
