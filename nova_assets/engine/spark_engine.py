@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from nova_assets.engine.inputs.input_converter import InputConverter
 from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.session.cluster import check_workers_share_warehouse
-from nova_assets.engine.session.cpu_time import session_cpu_seconds
 from nova_assets.engine.session.lazy_session import LazySparkSession
-from nova_assets.engine.session.shuffles import shuffle_partitions
+from nova_assets.engine.session.shared_settings import shuffle_partitions
+from nova_assets.engine.session.shipped_code import ship_function
+from nova_assets.engine.session.spark_session import session_cpu_seconds
 from nova_assets.engine.storage import external_files as external_files_module
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.engine.storage.throttling import set_throttle_budget
 from nova_assets.engine.tasks.frames import SparkFrames
-from nova_assets.engine.tasks.function_shipping import ship_function
 from nova_assets.engine.tasks.sql_query import SparkQueries
 from nova_assets.engine.write.block_rewriter import BlockRewriter
 from nova_assets.engine.write.block_writer import BlockWriter

@@ -1,15 +1,38 @@
-"""Partition columns derived from a time column of the same row, in Arrow (R13)."""
+"""Values of partition columns: parsed from a partition's name, or derived from a time column, in Arrow (R13)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.partitions import Dimension
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import DataType, Schema
+
+
+def parse_partition_value(partition_text: str | None, column_type: DataType, zone: str | None = None) -> Any:
+    """Value of a partition column, parsed from its text in a partition's name.
+
+    Args:
+        zone: time zone of a ``timestamp`` whose text has none; None for UTC.
+    """
+    if partition_text is None or column_type.name == "string":
+        return partition_text
+    if column_type.name == "boolean":
+        return partition_text == "true"
+    if column_type.name == "date":
+        return date.fromisoformat(partition_text)
+    if column_type.name in ("timestamp", "timestamp_ntz"):
+        moment = datetime.fromisoformat(partition_text)
+        if column_type.name == "timestamp_ntz":
+            return moment.replace(tzinfo=None)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(zone or "UTC"))
+    return int(partition_text)
 
 
 def add_derived_partition_columns(table: pa.Table, dimensions: Sequence[Dimension], schema: Schema | None) -> pa.Table:

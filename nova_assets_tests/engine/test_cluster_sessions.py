@@ -15,10 +15,9 @@ import pytest
 from pyspark import cloudpickle
 
 from nova_assets.engine.session.cluster import check_workers_share_warehouse, cluster_python_environment
-from nova_assets.engine.session.shipped_code import own_loaded_modules, zip_of_module
+from nova_assets.engine.session.shipped_code import own_loaded_modules, ship_function, zip_of_module
 from nova_assets.engine.session.spark_config import spark_config
 from nova_assets.engine.session.spark_session import create_session
-from nova_assets.engine.tasks.function_shipping import ship_function
 from nova_assets.errors import EngineUnavailable, SettingsError
 from nova_assets.settings import load_settings
 from nova_assets_tests.cluster import make_worker_python

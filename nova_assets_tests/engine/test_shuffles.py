@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nova_assets.engine.session.shuffles import SHUFFLE_PARTITIONS, shuffle_partitions
+from nova_assets.engine.session.shared_settings import SHUFFLE_PARTITIONS, shuffle_partitions
 from nova_assets.model.resources import Parallelism
 
 pytestmark = pytest.mark.spark

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nova_assets.engine.read import table_files
 from nova_assets.engine.rows.spark_versions import collect_to_arrow, frame_from_arrow
+from nova_assets.engine.tasks import sql_query
 from nova_assets.engine.tasks.sql_query import MIN_ROWS_OF_FILE, frames_with_files
 
 pytestmark = pytest.mark.spark
@@ -96,4 +96,4 @@ def test_a_full_disk_is_no_failure(spark: Any, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_sessions_without_files(master: str, settings: dict[str, str], is_file: bool) -> None:
     session = SimpleNamespace(sparkContext=SimpleNamespace(master=master), conf=settings)
-    assert table_files._can_be_file(session, table(1)) == is_file
+    assert sql_query._can_be_file(session, table(1)) == is_file

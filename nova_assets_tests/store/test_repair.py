@@ -186,8 +186,8 @@ def test_a_block_committed_while_the_warehouse_is_examined_is_no_orphan(
     opened: Opener, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = filled(opened), opened(project)
-    warehouse, listing = store.engine.warehouse, store.engine.warehouse.list_block_entries
-    monkeypatch.setattr(warehouse, "list_block_entries", lambda: (other.run("dedup"), aged(other, clock), listing())[-1])
+    house, listing = store.engine.warehouse, store.engine.warehouse.list_block_entries
+    monkeypatch.setattr(house, "list_block_entries", lambda: (other.run("dedup"), aged(other, clock), listing())[-1])
     assert found(store) == []
 
 

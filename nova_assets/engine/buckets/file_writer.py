@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from nova_assets.engine.buckets.key_order import first_of_key_mask, one_chunk
 from nova_assets.engine.buckets.row_layout import IntArray, sort_into_buckets
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.parquet_footers import FileSummary, summarize_written_file, to_json_value
+from nova_assets.engine.storage.parquet_footers import FileSummary, to_json_value
 from nova_assets.engine.storage.parquet_writer import ParquetFileWriter
 from nova_assets.errors import NotSupported, PartitionError, WarehouseUnavailable
 from nova_assets.formats.python_values import to_python_rows
@@ -261,8 +261,7 @@ class _ReportingFileWriter:
 
     def finish(self) -> WrittenFile:
         with self.discard_on_error():
-            report = self._writer.close()
-        footer = summarize_written_file(report, self.target.range_columns, self.target.null_count_columns)
+            footer = self._writer.close(self.target.range_columns, self.target.null_count_columns)
         return WrittenFile(footer, None, self.deleted_rows, False, *self._partitions_or_error())
 
     def _partitions_or_error(self) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +15,7 @@ from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.errors import PartitionError
 from nova_assets.formats.derived_partitions import add_derived_partition_columns
 from nova_assets.model.partitions import Dimension, is_in_scope
-from nova_assets.model.schema import DataType, Schema, quote_identifier
+from nova_assets.model.schema import Schema, quote_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -25,22 +23,6 @@ if TYPE_CHECKING:
 _ROW_INDEX = "__nova_place"
 _HOUR = 3_600_000_000  # microseconds
 _DAY = 24 * _HOUR
-
-
-def parse_partition_value(dimension: Dimension, partition_text: str | None, column_type: DataType) -> Any:
-    """Value of a partition column, parsed from its text in a partition's name."""
-    if partition_text is None or column_type.name == "string":
-        return partition_text
-    if column_type.name == "boolean":
-        return partition_text == "true"
-    if column_type.name == "date":
-        return date.fromisoformat(partition_text)
-    if column_type.name in ("timestamp", "timestamp_ntz"):
-        moment = datetime.fromisoformat(partition_text)
-        if column_type.name == "timestamp_ntz":
-            return moment.replace(tzinfo=None)
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(dimension.tz or "UTC"))
-    return int(partition_text)
 
 
 def add_derived_columns(frame: Any, dimensions: Sequence[Dimension], schema: Schema | None) -> Any:

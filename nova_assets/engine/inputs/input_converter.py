@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.partitioning import add_derived_columns, parse_partition_value
+from nova_assets.engine.buckets.partitioning import add_derived_columns
 from nova_assets.engine.inputs.database_rows import read_database_rows
 from nova_assets.engine.inputs.insert_data import convert_insert_data, read_kept_files
 from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
 from nova_assets.engine.session import shared_settings
 from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import BatchLimitScope
+from nova_assets.formats.derived_partitions import parse_partition_value
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block_options import BlockOptions
 from nova_assets.model.channel import Channel
@@ -70,7 +71,7 @@ class InputConverter:
             if column not in text_by_column or (column in existing_columns and not _is_all_null(frame, column)):
                 continue
             type_ = DataType("string") if schema is None or column not in schema else schema.field(column).type
-            value = parse_partition_value(dimension, text_by_column[column], type_)
+            value = parse_partition_value(text_by_column[column], type_, dimension.tz)
             if isinstance(frame, pa.Table):
                 constant = pa.repeat(pa.scalar(value, arrow_type(type_)), frame.num_rows)
                 frame = frame.drop_columns([column]) if column in existing_columns else frame

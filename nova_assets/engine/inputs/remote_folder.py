@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.partitioning import parse_partition_value
 from nova_assets.engine.inputs.insert_data import LARGE_PARQUET_BYTES
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.integrity import MAX_PARALLEL_REQUESTS
+from nova_assets.formats.derived_partitions import parse_partition_value
 from nova_assets.formats.parquet_input import ParquetInput
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.channel import Channel
@@ -51,7 +51,7 @@ def read_remote_files(files: Sequence[ExistingTableFile], channel: Channel) -> p
             column = dimension.column
             if column in file.folder_values and column not in rows.column_names:
                 type_ = _column_type(channel, dimension)
-                value = _parse_folder_value(dimension, file.folder_values[column], type_)
+                value = _parse_folder_value(file.folder_values[column], type_)
                 rows = rows.append_column(column, pa.repeat(pa.scalar(value, arrow_type(type_)), rows.num_rows))
         return rows
 
@@ -65,9 +65,9 @@ def _column_type(channel: Channel, dimension: Dimension) -> DataType:
     return channel.schema.field(dimension.column).type
 
 
-def _parse_folder_value(dimension: Dimension, text: str | None, type_: DataType) -> Any:
+def _parse_folder_value(text: str | None, type_: DataType) -> Any:
     """Value of a folder name. Times in such names are in UTC, whatever the zone of the channel's partitions is."""
-    value = parse_partition_value(dimension, text, type_)
+    value = parse_partition_value(text, type_)
     if isinstance(value, datetime) and type_.name == "timestamp":
         return datetime.fromisoformat(str(text)).replace(tzinfo=UTC)
     return value

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from nova_assets.engine.buckets.spark_jobs import frame_of_tasks, to_spark_batches
 from nova_assets.engine.read.spark_merge import DELTA_INDEX
 from nova_assets.engine.rows.spark_columns import col
+from nova_assets.engine.rows.spark_schema_fit import widen_column
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
-from nova_assets.engine.rows.spark_widening import widen_column
 from nova_assets.engine.rows.stored_columns import columns_by_stored_name, stored_column_names, stored_column_types
 from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.literal_paths import load_paths

@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nova_assets.model.resources import Parallelism
 from nova_assets.plan.batch_size import RowWidth, spark_batch_settings
 
 if TYPE_CHECKING:
@@ -176,3 +177,18 @@ def _session_identity(spark: Any) -> object:
         with suppress(AttributeError):
             spark._nova_identity = identity
     return identity
+
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def shuffle_partitions(spark: SparkSession, parallelism: Parallelism) -> AbstractContextManager[None]:
+    """Context in which a session divides shuffled rows as an execution needs it.
+
+    A number by cost never lowers that of the session: a shuffle with few large parts does not fit into memory, while
+    Spark joins small parts.
+    """
+    wanted = parallelism.shuffle_partitions
+    if not parallelism.is_stated and (wanted == 1 or wanted <= int(spark.conf.get(SHUFFLE_PARTITIONS) or 0)):
+        return nullcontext()
+    return temporary_settings(spark, {SHUFFLE_PARTITIONS: str(wanted)})

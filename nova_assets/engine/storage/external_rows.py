@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,11 +11,12 @@ import pyarrow.parquet as pq
 from nova_assets.engine.storage import file_io
 from nova_assets.errors import BadRecord
 from nova_assets.formats import schema_fit
+from nova_assets.formats.derived_partitions import parse_partition_value
 from nova_assets.formats.parquet_types import may_be_julian
 from nova_assets.model.arrow_types import arrow_type, spark_type
 from nova_assets.model.block import Block
 from nova_assets.model.partitions import partition_values
-from nova_assets.model.schema import DataType, Field, Schema
+from nova_assets.model.schema import Field, Schema
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
@@ -99,16 +99,8 @@ def _parse_partition_scalars(block: Block, schema: Schema) -> dict[str, pa.Scala
         type_ = schema.field(column).type
         if type_.name not in ("string", "boolean", "date", *_INTEGERS):
             return None
-        scalars[column] = pa.scalar(None if text is None else _parse_partition_value(text, type_), arrow_type(type_))
+        scalars[column] = pa.scalar(parse_partition_value(text, type_), arrow_type(type_))
     return scalars
-
-
-def _parse_partition_value(text: str, column_type: DataType) -> str | bool | date | int:
-    if column_type.name == "boolean":
-        return text == "true"
-    if column_type.name == "date":
-        return date.fromisoformat(text)
-    return int(text) if column_type.name in _INTEGERS else text
 
 
 def _has_declared_type(file_type: pa.DataType, field: Field) -> bool:

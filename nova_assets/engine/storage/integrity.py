@@ -21,11 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.parquet_writer import digest_bytes, extract_footer
 from nova_assets.errors import FileAltered, FileMissing, WarehouseUnavailable
 from nova_assets.model.block import DataFile
 
 T = TypeVar("T")
+
+_MAGIC = b"PAR1"
+_TRAILER_BYTES = 8
+"""Bytes after the footer: the length of the footer, and the magic number."""
 
 MAX_PARALLEL_REQUESTS = 16
 """Maximum number of concurrent requests to a remote store."""
@@ -85,6 +88,30 @@ class _VerifiedFileCache:
 
 
 _file_cache = _VerifiedFileCache()
+
+
+# digests
+
+
+def new_digest(data: bytes | memoryview = b"") -> Any:
+    """Hash whose hexadecimal digest manifests keep."""
+    return hashlib.blake2b(data, digest_size=16)
+
+
+def digest_bytes(data: bytes | memoryview) -> str:
+    """Digest of some bytes, in the form that manifests keep."""
+    return str(new_digest(data).hexdigest())
+
+
+def extract_footer(tail: bytes) -> bytes | None:
+    """Footer of a Parquet file with its length and magic number, from the last bytes of the file.
+
+    None if the bytes are not the end of a Parquet file, or do not contain the whole footer.
+    """
+    if len(tail) < _TRAILER_BYTES or tail[-4:] != _MAGIC:
+        return None
+    length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
+    return tail[-length:] if length <= len(tail) else None
 
 
 # checks before a read
@@ -280,12 +307,12 @@ def find_defect(file: DataFile, address: str, *, thorough: bool) -> str | None:
 
 def digest_of_file(address: str) -> str:
     """Digest of all bytes of a file."""
-    hasher = hashlib.blake2b(digest_size=16)
+    hasher = new_digest()
     with file_io.open_input_stream(address) as stream:
         size = int(stream.size())
         for start in range(0, size, _CHUNK):
             hasher.update(stream.read_at(min(_CHUNK, size - start), start))
-    return hasher.hexdigest()
+    return str(hasher.hexdigest())
 
 
 # errors

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.integrity import open_block_file, read_block_file_footer
-from nova_assets.engine.storage.parquet_writer import FileReport
 from nova_assets.model.block import DataFile
 
 _MAX_BOUND_LENGTH = 512
@@ -60,51 +59,27 @@ class FileSummary:
         )
 
 
-def summarize_written_file(
-    report: FileReport, range_columns: Sequence[str] = (), null_count_columns: Sequence[str] = ()
-) -> FileSummary:
-    """Footer of a file that was just written, from the report of its writer. Nothing is read.
-
-    Args:
-        range_columns, null_count_columns: as for ``summarize_file``.
-    """
-    ranges_and_null_counts = _ranges_and_null_counts(report.metadata, range_columns, null_count_columns)
-    uncompressed = uncompressed_bytes(report.metadata)
-    return FileSummary(
-        report.path,
-        report.rows,
-        report.bytes,
-        *ranges_and_null_counts,
-        report.digest,
-        report.footer_digest,
-        uncompressed,
-    )
-
-
 def summarize_file(path: str, range_columns: Sequence[str] = (), null_count_columns: Sequence[str] = ()) -> FileSummary:
-    """Read one footer.
+    """Read the footer of the Parquet file at an address (``summarize_footer``)."""
+    size = file_io.size_of(path)
+    return summarize_footer(read_block_file_footer(path), path, size, range_columns, null_count_columns)
+
+
+def summarize_footer(
+    metadata: pq.FileMetaData, path: str, size: int, range_columns: Sequence[str], null_count_columns: Sequence[str]
+) -> FileSummary:
+    """Description of a file by its footer.
 
     Args:
-        path: address of a Parquet file.
+        path: address of the file.
+        size: bytes of the file.
         range_columns: columns whose minimum and maximum are returned. Columns without statistics are omitted.
         null_count_columns: columns whose nulls are counted.
     """
-    metadata = read_block_file_footer(path)
-    ranges_and_null_counts = _ranges_and_null_counts(metadata, range_columns, null_count_columns)
-    return FileSummary(
-        path,
-        metadata.num_rows,
-        file_io.size_of(path),
-        *ranges_and_null_counts,
-        uncompressed_bytes=uncompressed_bytes(metadata),
-    )
-
-
-def _ranges_and_null_counts(
-    metadata: pq.FileMetaData, range_columns: Sequence[str], null_count_columns: Sequence[str]
-) -> tuple[dict[str, tuple[Any, Any]], dict[str, int | None]]:
     ranges = {c: r for c in range_columns if (r := _value_range(_row_group_statistics(metadata, c))) is not None}
-    return ranges, {c: _total_null_count(_row_group_statistics(metadata, c)) for c in null_count_columns}
+    null_counts = {c: _total_null_count(_row_group_statistics(metadata, c)) for c in null_count_columns}
+    uncompressed = uncompressed_bytes(metadata)
+    return FileSummary(path, metadata.num_rows, size, ranges, null_counts, uncompressed_bytes=uncompressed)
 
 
 def uncompressed_bytes(metadata: pq.FileMetaData) -> int:

@@ -6,10 +6,9 @@ A file carries its own name, and a checksum for each page. Its digest is compute
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,51 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.storage import file_io
+from nova_assets.engine.storage.integrity import digest_bytes, extract_footer, new_digest
+from nova_assets.engine.storage.parquet_footers import FileSummary, summarize_footer
 from nova_assets.errors import WarehouseUnavailable
 
 FILE_NAME = b"nova.file"
 """Key of the footer entry with the file's name. It makes the footer of every file unique."""
-
-_MAGIC = b"PAR1"
-_TRAILER_BYTES = 8
-"""Bytes after the footer: the length of the footer, and the magic number."""
-
-
-def digest_bytes(data: bytes | memoryview) -> str:
-    """Digest of some bytes, in the form that manifests keep."""
-    return str(_new_hasher(data).hexdigest())
-
-
-def _new_hasher(data: bytes | memoryview = b"") -> Any:
-    return hashlib.blake2b(data, digest_size=16)
-
-
-def extract_footer(tail: bytes) -> bytes | None:
-    """Footer of a Parquet file with its length and magic number, from the last bytes of the file.
-
-    None if the bytes are not the end of a Parquet file, or do not contain the whole footer.
-    """
-    if len(tail) < _TRAILER_BYTES or tail[-4:] != _MAGIC:
-        return None
-    length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
-    return tail[-length:] if length <= len(tail) else None
-
-
-@dataclass(frozen=True, slots=True)
-class FileReport:
-    """Description of a file by its writer.
-
-    Args:
-        digest: digest of all bytes.
-        footer_digest: digest of the footer, its length and the magic number.
-    """
-
-    path: str
-    rows: int
-    bytes: int
-    digest: str
-    footer_digest: str
-    metadata: pq.FileMetaData
 
 
 class ParquetFileWriter:
@@ -106,8 +66,11 @@ class ParquetFileWriter:
         self._writer.write_table(table, row_group_size=row_group_size)
         self.rows += table.num_rows
 
-    def close(self) -> FileReport:
-        """Finish the file and return its report.
+    def close(self, range_columns: Sequence[str] = (), null_count_columns: Sequence[str] = ()) -> FileSummary:
+        """Finish the file and describe it.
+
+        Args:
+            range_columns, null_count_columns: as for ``summarize_footer``.
 
         Raises:
             OSError: the file cannot be finished.
@@ -126,7 +89,8 @@ class ParquetFileWriter:
                 expected=f"the {self.rows} rows that were passed to the writer",
                 next="repeat the write: none of its files was kept",
             )
-        return FileReport(self.path, self.rows, self.bytes, self._sink.digest, digest_bytes(footer), metadata)
+        summary = summarize_footer(metadata, self.path, self.bytes, range_columns, null_count_columns)
+        return replace(summary, digest=self._sink.digest, footer_digest=digest_bytes(footer))
 
     def discard(self) -> None:
         """Close an unfinished file without a report. Its folder is deleted by the caller. Raises nothing.
@@ -171,7 +135,7 @@ class _DigestingSink:
     def __init__(self, path: str) -> None:
         files, name = file_io.remote_filesystem_and_path(path)
         self._stream: Any = _create_local_file(name) if files is None else files.open_output_stream(name)
-        self._hash = _new_hasher()
+        self._hash = new_digest()
         self._tail_chunks: list[bytes] | None = None
         self.bytes = 0
         self.closed = False

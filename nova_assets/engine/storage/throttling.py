@@ -151,28 +151,29 @@ class _ThrottlingLog:
             with self._lock:
                 self._active -= 1
                 if not self._active:
-                    self._report()
+                    _log_throttling(self._take())
 
     def take_unreported(self) -> ThrottleCounts:
         """Counts that were not reported yet; they count as reported now."""
         with self._lock:
-            now, before = _throttle.counts(), self._reported
-            self._reported = now
-            return ThrottleCounts(now.requests - before.requests, now.seconds - before.seconds)
+            return self._take()
 
-    def _report(self) -> None:
+    def _take(self) -> ThrottleCounts:
         now, before = _throttle.counts(), self._reported
         self._reported = now
-        requests = now.requests - before.requests
-        if requests:
-            log.warning(
-                "the object store throttled %d request%s (503 Slow Down), so nova waited %.1f s in total "
-                "(throttle_budget: %g s for one request)",
-                requests,
-                "" if requests == 1 else "s",
-                now.seconds - before.seconds,
-                _throttle.budget_seconds,
-            )
+        return ThrottleCounts(now.requests - before.requests, now.seconds - before.seconds)
+
+
+def _log_throttling(counts: ThrottleCounts) -> None:
+    if counts.requests:
+        log.warning(
+            "the object store throttled %d request%s (503 Slow Down), so nova waited %.1f s in total "
+            "(throttle_budget: %g s for one request)",
+            counts.requests,
+            "" if counts.requests == 1 else "s",
+            counts.seconds,
+            _throttle.budget_seconds,
+        )
 
 
 _log = _ThrottlingLog()

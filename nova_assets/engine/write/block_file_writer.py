@@ -48,8 +48,8 @@ COMPRESSION_RATIO = 0.4
 _PARTITION = "__nova_partition"
 
 
-class BucketWriter:
-    """Writes rows, with a key layout if the target has one.
+class FrameWriter:
+    """Writes Spark frames, with a key layout if the target has one.
 
     A Spark task writes its rows where they are computed, without a shuffle, as a *run*: a file that is sorted if the
     block has a key layout. A delta keeps its runs. The runs of a base with a key layout are then merged bucket by
@@ -64,24 +64,14 @@ class BucketWriter:
         self.target = target
         self.is_base = is_base
 
-    def write_table(self, table: pa.Table) -> list[WrittenFile]:
-        """Write a local table."""
-        layout = self.target.layout
-        if layout is None or not self.is_base or any(table[k].null_count for k in layout.order):
-            return list(write_sorted_runs(table, self.target))
-        split_columns = self.target.split_columns
-        parts = split_by_column_values(table, split_columns) if split_columns and table.num_rows else [table]
-        return [w for part in parts if part.num_rows for w in self._write_base_partition(part)]
-
-    def write_frame(self, frame: DataFrame) -> list[WrittenFile]:
-        """Write a Spark frame."""
+    def write(self, frame: DataFrame) -> list[WrittenFile]:
         with temporary_settings(self.session.get(), ARROW_BATCH_SETTINGS):
             runs = write_sorted_runs_by_spark(self._rebalance_by_partition(frame), self.target)
         if self.target.layout is None or any(w.key_placement is None for w in runs):
             return runs
         if (self.is_base or len(runs) > 1) and sum(w.bytes for w in runs) <= MAX_LOCAL_RUN_BYTES:
             rows = [open_block_file(w.path).read() for w in runs]
-            written_files = self.write_table(pa.concat_tables(rows)) if rows else []
+            written_files = _write_table_files(pa.concat_tables(rows), self.target, self.is_base) if rows else []
         elif self.is_base and runs:
             written_files = self._merge_runs(runs)
         else:
@@ -100,22 +90,6 @@ class BucketWriter:
 
         partition_hash = F.xxhash64(struct_of_columns(self.target.split_columns))
         return rebalance_by_column(frame.withColumn(_PARTITION, partition_hash), _PARTITION).drop(_PARTITION)
-
-    def _write_base_partition(self, rows: pa.Table) -> Iterator[WrittenFile]:
-        """Write the rows of one partition, one file per bucket."""
-        target, layout, size = (
-            self.target,
-            self.target.required_layout,
-            DataSize(int(rows.nbytes * COMPRESSION_RATIO), rows.num_rows),
-        )
-        if layout.clustered:
-            rows = sort_into_buckets(one_chunk(rows), layout).rows
-            for n, piece in enumerate(split_at_key_boundaries(rows, layout.order, key_range_count_for(size))):
-                yield write_sorted_file(piece, target.new_file_path("part", f"-{n:05d}"), target)
-            return
-        for bucket_rows, bucket in split_into_buckets(one_chunk(rows), layout, bucket_count_for(size)):
-            path = target.new_file_path("part", f"-{bucket.number:05d}")
-            yield write_sorted_file(bucket_rows, path, target, common_bucket=bucket)
 
     def _merge_runs(self, runs: Sequence[WrittenFile]) -> list[WrittenFile]:
         """Merge the runs of a base, with one task per bucket."""
@@ -163,35 +137,48 @@ class BucketWriter:
             file_io.delete_file(run.path)
 
 
-class BlockFileWriter:
-    """Writes rows into the folder of a block."""
+def write_table(table: pa.Table, target: BlockTarget) -> list[WrittenFile]:
+    """Write a local table that has the columns and types of the block into the folder of the block.
 
-    def __init__(self, session: LazySparkSession) -> None:
-        self.session = session
+    Raises:
+        WarehouseUnavailable: the row count of the files differs from that of the table.
+    """
+    written = _write_table_files(table, target.file_target, target.kind == "base")
+    check_row_count(written, table.num_rows, target.error_label)
+    return written
 
-    def write_table(self, table: pa.Table, target: BlockTarget) -> list[WrittenFile]:
-        """Write a local table that has the columns and types of the block.
 
-        Raises:
-            WarehouseUnavailable: the row count of the files differs from that of the table.
-        """
-        written = self._create_bucket_writer(target).write_table(table)
-        check_row_count(written, table.num_rows, target.error_label)
-        return written
+def write_frame(session: LazySparkSession, frame: DataFrame, target: BlockTarget) -> list[WrittenFile]:
+    """Write a Spark frame into the folder of a block.
 
-    def write_frame(self, frame: DataFrame, target: BlockTarget) -> list[WrittenFile]:
-        """Write a Spark frame.
+    Raises:
+        WarehouseUnavailable: the row count of the files differs from that of the frame.
+    """
+    if session.can_use_workers:
+        return FrameWriter(session, target.file_target, target.kind == "base").write(frame)
+    return write_frame_by_spark(frame, target)
 
-        Raises:
-            WarehouseUnavailable: the row count of the files differs from that of the frame.
-        """
-        if self.session.can_use_workers:
-            return self._create_bucket_writer(target).write_frame(frame)
 
-        return write_frame_by_spark(frame, target)
+def _write_table_files(table: pa.Table, target: FileTarget, is_base: bool) -> list[WrittenFile]:
+    """Write a local table, with a key layout if the target has one."""
+    layout = target.layout
+    if layout is None or not is_base or any(table[k].null_count for k in layout.order):
+        return list(write_sorted_runs(table, target))
+    parts = split_by_column_values(table, target.split_columns) if target.split_columns and table.num_rows else [table]
+    return [w for part in parts if part.num_rows for w in _write_base_partition(part, target)]
 
-    def _create_bucket_writer(self, target: BlockTarget) -> BucketWriter:
-        return BucketWriter(self.session, target.file_target, target.kind == "base")
+
+def _write_base_partition(rows: pa.Table, target: FileTarget) -> Iterator[WrittenFile]:
+    """Write the rows of one partition, one file per bucket."""
+    layout, size = target.required_layout, DataSize(int(rows.nbytes * COMPRESSION_RATIO), rows.num_rows)
+    if layout.clustered:
+        rows = sort_into_buckets(one_chunk(rows), layout).rows
+        for n, piece in enumerate(split_at_key_boundaries(rows, layout.order, key_range_count_for(size))):
+            yield write_sorted_file(piece, target.new_file_path("part", f"-{n:05d}"), target)
+        return
+    for bucket_rows, bucket in split_into_buckets(one_chunk(rows), layout, bucket_count_for(size)):
+        path = target.new_file_path("part", f"-{bucket.number:05d}")
+        yield write_sorted_file(bucket_rows, path, target, common_bucket=bucket)
 
 
 def are_keys_proven_unique(written_files: Sequence[WrittenFile], target: BlockTarget) -> bool:

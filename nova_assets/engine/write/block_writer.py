@@ -26,7 +26,7 @@ from nova_assets.engine.storage.integrity import altered_file_error_from, open_b
 from nova_assets.engine.storage.parquet_footers import FileSummary, total_null_count
 from nova_assets.engine.storage.warehouse import BLOCKS, Warehouse
 from nova_assets.engine.write import key_checks
-from nova_assets.engine.write.block_file_writer import BlockFileWriter, are_keys_proven_unique
+from nova_assets.engine.write.block_file_writer import are_keys_proven_unique, write_frame, write_table
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.engine.write.format_converter import convert_files, keep_files
 from nova_assets.engine.write.repeated_keys import RepeatedKeyResolver
@@ -52,8 +52,7 @@ class BlockWriter:
     def __init__(self, session: LazySparkSession, warehouse: Warehouse) -> None:
         self.session = session
         self.warehouse = warehouse
-        self.file_writer = BlockFileWriter(session)
-        self.resolver = RepeatedKeyResolver(session, self.file_writer)
+        self.resolver = RepeatedKeyResolver(session)
 
     def write(
         self,
@@ -163,7 +162,10 @@ class BlockWriter:
         self, frame: Any, target: BlockTarget, keys_checked: bool, compute_digest: bool, file_format: str
     ) -> Manifest:
         _check_no_deleted_column(frame.column_names if isinstance(frame, pa.Table) else frame.columns, target)
-        written = self._write_table(frame, target) if isinstance(frame, pa.Table) else self._write_frame(frame, target)
+        if isinstance(frame, pa.Table):
+            written = write_table(self._fit_table(frame, target), target)
+        else:
+            written = self._write_frame(frame, target)
         digest = (
             self._digest_of_written(frame, written, target) if compute_digest else None
         )  # before repeated keys are resolved
@@ -206,9 +208,6 @@ class BlockWriter:
             return str(digest_of(frame, target.schema))
         return str(digest_of_files(self.session, [w.path for w in written_files], target.file_schema))
 
-    def _write_table(self, table: pa.Table, target: BlockTarget) -> list[WrittenFile]:
-        return self.file_writer.write_table(self._fit_table(table, target), target)
-
     def _fit_table(self, table: pa.Table, target: BlockTarget) -> pa.Table:
         """Table in the columns and types of the files of a block."""
         if not target.has_deleted_column and target.may_have_deletions and DELETED in table.column_names:
@@ -241,7 +240,7 @@ class BlockWriter:
                 canonical_key_columns=target.canonical_key_columns,
             )
             try:
-                return self.file_writer.write_frame(rows, target)
+                return write_frame(self.session, rows, target)
             except Exception as error:
                 if DELETION_IN_BASE in str(error):
                     _check_no_deletions(1, target)

@@ -23,8 +23,7 @@ import pyarrow.parquet as pq
 from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile, gather_tables, write_unsorted_files
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.formatted_files import parse_block_file
-from nova_assets.engine.storage.integrity import digest_of_file, open_block_file
-from nova_assets.engine.storage.parquet_writer import digest_bytes, extract_footer
+from nova_assets.engine.storage.integrity import digest_bytes, digest_of_file, extract_footer, open_block_file
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import PartitionError, SchemaMismatch
 from nova_assets.formats import schema_fit

@@ -16,7 +16,7 @@ from nova_assets.engine.session.spark_config import WRITE_SETTINGS
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.parquet_footers import FileSummary, read_block_files
 from nova_assets.engine.write import key_checks
-from nova_assets.engine.write.block_file_writer import BlockFileWriter
+from nova_assets.engine.write.block_file_writer import write_frame, write_table
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.python_values import to_python_rows
@@ -39,9 +39,8 @@ MAX_PYTHON_ROWS = 200_000
 class RepeatedKeyResolver:
     """Checks the keys of written files and resolves repeated keys."""
 
-    def __init__(self, session: LazySparkSession, file_writer: BlockFileWriter) -> None:
+    def __init__(self, session: LazySparkSession) -> None:
         self.session = session
-        self.file_writer = file_writer
 
     def resolve(self, footers: Sequence[FileSummary], target: BlockTarget) -> list[WrittenFile] | None:
         """Resolve repeated keys to the rows that a block may hold: at most one deletion and one live row per key (R11).
@@ -108,7 +107,7 @@ class RepeatedKeyResolver:
             raise SchemaMismatch(
                 f"{target.error_label}: a combined value is too large for its column", found=str(error)
             ) from error
-        return self.file_writer.write_table(pa.concat_tables([unrepeated_rows, resolved_table]), target)
+        return write_table(pa.concat_tables([unrepeated_rows, resolved_table]), target)
 
     def _read_written_rows(self, footers: Sequence[FileSummary], target: BlockTarget) -> DataFrame:
         from pyspark.sql import functions as F
@@ -171,9 +170,8 @@ class RepeatedKeyResolver:
                     raise key_checks.undecided_keys_error(
                         target.error_label, target.model, counts[0], counts[1], examples
                     )
-            return self.file_writer.write_frame(
-                resolve_repeated_keys(rows, target.model).select(*map(col, target.file_schema.names)), target
-            )
+            resolved = resolve_repeated_keys(rows, target.model).select(*map(col, target.file_schema.names))
+            return write_frame(self.session, resolved, target)
 
 
 def _row_mask(row_count: int, row_indices: pa.Array) -> pa.Array:

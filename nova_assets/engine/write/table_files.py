@@ -7,7 +7,9 @@ form that they have always read (Speedy Batch 6.1).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from nova_assets.engine.inputs.remote_folder import fits_in_memory, read_remote_
 from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.session.table_formats import check_hive_support, format_error, spark_format_options, sql_text
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.table_files_store import AddressedObjects
+from nova_assets.engine.storage.integrity import MAX_PARALLEL_REQUESTS
 from nova_assets.errors import WarehouseUnavailable
 from nova_assets.formats.table_schema import fit_to_table_schema, parquet_table_schema, parquet_write_options
 from nova_assets.model.channel import Channel
@@ -29,6 +31,42 @@ from nova_assets.model.table_files import FILE_SUFFIXES, ExistingTableFile, Tabl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class AddressedObjects:
+    """The ``TableStore`` of all addresses that nova can reach: objects of published folders in S3 or HDFS."""
+
+    def read(self, address: str) -> bytes | None:
+        try:
+            with file_io.open_input_stream(address) as stream:
+                return bytes(stream.read_at(stream.size(), 0)) if stream.size() else b""
+        except FileNotFoundError:
+            return None
+
+    open = staticmethod(file_io.open_input_stream)
+
+    def write(self, address: str, data: bytes) -> None:
+        files, path = file_io.filesystem_and_path(address)
+        with files.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def write_all(self, objects: Iterable[tuple[str, bytes]]) -> None:
+        with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS, "nova-publish") as pool:
+            list(pool.map(lambda item: self.write(*item), objects))
+
+    def delete(self, addresses: Iterable[str]) -> None:
+        def delete_one(address: str) -> None:
+            with suppress(FileNotFoundError):
+                file_io.delete_file(address)
+
+        with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS, "nova-delete") as pool:
+            list(pool.map(delete_one, addresses))
+
+    def list(self, address: str) -> list[str]:
+        files, path = file_io.filesystem_and_path(address)
+        root = address.rstrip("/")
+        found = files.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        return sorted(f"{root}{f.path.removeprefix(path.rstrip('/'))}" for f in found if f.is_file)
 
 
 class PublishedTableFiles:
