@@ -24,6 +24,12 @@ from nova_assets.nova_error import NovaError
 _is = pa.types
 
 
+def declared_types(schema: Schema | None) -> dict[str, DataType]:
+    """Type of each declared column, including ``_deleted``, which any file may have."""
+    fields = {f.name: f.type for f in schema.fields} if schema is not None else {}
+    return {**fields, DELETED: DataType("boolean")}
+
+
 def convert_table(
     table: pa.Table,
     schema: Schema | None,

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from nova_assets.errors import BadRecord
-from nova_assets.formats.column_conversion import contains_null_type
-from nova_assets.formats.declared_types import declared_types
+from nova_assets.formats.column_conversion import contains_null_type, declared_types
 from nova_assets.formats.input_file import (
     READ_ERRORS,
     InputFile,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.declared_types import declared_types
+from nova_assets.formats.column_conversion import declared_types
 from nova_assets.formats.parquet_types import (
     check_parquet_footer,
     check_parquet_types,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.declared_types import declared_types
+from nova_assets.formats.column_conversion import declared_types
 from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.schema import DELETED, DataType, Schema

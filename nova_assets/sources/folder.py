@@ -18,8 +18,7 @@ from nova_assets.formats.input_file import InputFile
 from nova_assets.model.arrival import Arrival
 from nova_assets.model.file_source import Files
 from nova_assets.model.period import period_seconds
-from nova_assets.sources.hour_folders import folders_to_list
-from nova_assets.sources.inbox import Notice, PathEscapesSource, SourceFileChanged, SourceFileMissing
+from nova_assets.sources.inbox import Notice, PathEscapesSource, SourceFileChanged, SourceFileMissing, folders_to_list
 
 _MAX_CLOCK_SKEW_SECONDS = 60.0
 """Seconds by which the writer's clock may be ahead."""

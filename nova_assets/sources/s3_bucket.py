@@ -23,8 +23,7 @@ from nova_assets.formats.input_file import InputFile
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival
 from nova_assets.model.file_source import Files
-from nova_assets.sources.hour_folders import folders_to_list
-from nova_assets.sources.inbox import Notice, SourceFileChanged, SourceFileMissing
+from nova_assets.sources.inbox import Notice, SourceFileChanged, SourceFileMissing, folders_to_list
 
 log = get_logger("nova_assets.ingest")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.engine.read.matching_keys import filter_rows_by_keys
+from nova_assets.engine.read.read_executor import filter_rows_by_keys
 
 VALUES: dict[str, Any] = {
     "int": (pa.int64(), st.integers(-2, 3)),

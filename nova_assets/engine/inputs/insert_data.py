@@ -21,8 +21,7 @@ from nova_assets.engine.inputs.user_tables import (
 )
 from nova_assets.errors import BadRecord, DefinitionError, EmptyInput, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
-from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values
-from nova_assets.formats.declared_types import declared_types
+from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values, declared_types
 from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error, name_file_in_errors
 from nova_assets.formats.row_collector import great_number_error
 from nova_assets.model.block_options import BlockOptions, options_from_arguments

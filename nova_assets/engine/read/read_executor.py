@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from nova_assets.engine.buckets.arrow_merge import with_deleted_column
+from nova_assets.engine.buckets.key_order import floats_as_integers, to_single_array
 from nova_assets.engine.read.in_memory import compute_in_memory
-from nova_assets.engine.read.matching_keys import check_key_columns, filter_rows_by_keys
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, MergeUnitReadPlan
 from nova_assets.engine.read.streaming_reader import StreamingReader
 from nova_assets.engine.read.sum_checks import check_sums_fit
@@ -23,6 +23,7 @@ from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
 from nova_assets.engine.storage.warehouse import Warehouse
+from nova_assets.errors import SchemaMismatch
 from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block, Manifest
@@ -229,3 +230,68 @@ class ReadExecutor:
             log.info("computed by Spark: %s", error)
             return None
         return None if rows is None else rows.cast(pa.schema([f.with_nullable(True) for f in rows.schema]))
+
+
+# rows with certain keys, if both rows and keys are tables in this process
+
+_ROW = "__nova_row"
+
+
+def check_key_columns(columns: Sequence[str], key_columns: Sequence[str]) -> None:
+    """Check that keys have the columns by which rows are found.
+
+    Raises:
+        SchemaMismatch: with the missing columns.
+    """
+    missing = [c for c in key_columns if c not in columns]
+    if missing:
+        raise SchemaMismatch(
+            f"the keys lack the columns {', '.join(map(repr, missing))}",
+            found=", ".join(columns),
+            expected=", ".join(key_columns),
+            next="name the columns with matching(..., on=...)",
+        )
+
+
+def filter_rows_by_keys(rows: pa.Table, keys: pa.Table, key_columns: Sequence[str]) -> pa.Table | None:
+    """Rows whose key occurs in ``keys``, in their order; None if only Spark can decide which values are equal.
+
+    As in SQL, a null equals nothing.
+
+    Args:
+        key_columns: columns to compare, present in both tables.
+    """
+    if not rows.num_rows:
+        return rows
+    type_by_column = {column: rows.schema.field(column).type for column in key_columns}
+    if not all(
+        _has_bytewise_equality(type_by_column[c])
+        and _are_comparable_types(keys.schema.field(c).type, type_by_column[c])
+        for c in key_columns
+    ):
+        return None
+    try:
+        wanted_keys = {c: keys.column(c).cast(type_) for c, type_ in type_by_column.items()}
+    except pa.ArrowInvalid:  # a number outside the range of the column
+        return None
+    wanted, comparable = (
+        pa.table({c: floats_as_integers(to_single_array(column)) for c, column in columns.items()})
+        for columns in (wanted_keys, {c: rows.column(c) for c in key_columns})
+    )
+    numbered = comparable.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
+    row_numbers = numbered.join(wanted, list(key_columns), join_type="left semi").column(_ROW)
+    return rows.take(row_numbers.combine_chunks().sort())
+
+
+def _has_bytewise_equality(type_: pa.DataType) -> bool:
+    """Whether two values of a type are equal if and only if their bytes are. Those of floats are brought into this
+    form."""
+    t = pa.types
+    kinds = (t.is_integer, t.is_string, t.is_date, t.is_boolean, t.is_timestamp, t.is_floating, t.is_decimal)
+    return any(kind(type_) for kind in kinds)
+
+
+def _are_comparable_types(key_type: pa.DataType, row_type: pa.DataType) -> bool:
+    texts = (pa.types.is_string, pa.types.is_large_string)
+    both_texts = all(any(is_text(t) for is_text in texts) for t in (key_type, row_type))
+    return key_type == row_type or both_texts or (pa.types.is_integer(key_type) and pa.types.is_integer(row_type))

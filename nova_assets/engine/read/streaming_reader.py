@@ -20,7 +20,6 @@ from nova_assets.engine.buckets.merge_unit import read_merge_unit
 from nova_assets.engine.read.in_memory import formatted_files_of_block, read_fitted_rows
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReadPlan
 from nova_assets.engine.storage import external_files
-from nova_assets.engine.storage.external_rows import open_external_file
 from nova_assets.engine.storage.integrity import open_block_file, read_block_file_footer
 from nova_assets.errors import FileMissing
 from nova_assets.formats import record_batches
@@ -157,7 +156,7 @@ class StreamingReader:
         """Rows of external files. Files that only Spark can interpret are passed to Spark, many at a time."""
         blocks_for_spark: list[Block] = []
         for block, file, path in files:
-            external_file = open_external_file(block, path, columns)
+            external_file = external_files.open_external_file(block, path, columns)
             if external_file is not None:
                 yield from external_file.read_row_groups()
                 continue
