@@ -200,15 +200,6 @@ class ChannelView:
         full_history, encoded_blocks = self._load_history(scope, partitions, at, 0)
         return excerpt_history(full_history, since, back_to, lambda n: self.schema_at(scope, n)), encoded_blocks
 
-    def history(self, scope: str = WHOLE, at: int | None = None) -> tuple[History, dict[str, EncodedBlock]]:
-        """Full history of a loaded scope, with blocks without files, and the encoded blocks by id.
-
-        Args:
-            at: sequence number; the head by default. The view must know the schema at this number.
-        """
-        at = self.header.head if at is None else at
-        return self._load_history(scope, [p.name for p in self.loaded_partitions(scope)], at, 0)
-
     def history_of_partitions(self, partitions: Sequence[str]) -> History:
         """History of some loaded partitions, with blocks without files."""
         return self._load_history(WHOLE, partitions, self.header.head, 0)[0]

@@ -55,12 +55,10 @@ class ViewQueryHandler:
     ) -> bytes:
         """History that a plan needs (see ``responses.encode_history``)."""
 
-        def encode_from_view(view: ChannelView) -> bytes | None:
+        def encode_from_view(view: ChannelView, proof: TimelineProof) -> bytes | None:
             if at is not None and not view.has_schema_at(at):
                 return None
-            return responses.encode_history(
-                view, scope, at, since, back_to, self._proof_from_view(view, known_position)
-            )
+            return responses.encode_history(view, scope, at, since, back_to, proof)
 
         if not self._prefers_catalog(channel, scope, since):
             answer = self._query_view(channel, scope, at, known_position, allow_stale, encode_from_view)
@@ -88,7 +86,7 @@ class ViewQueryHandler:
             at,
             known_position,
             allow_stale,
-            lambda view: responses.encode_files(view, scope, at, self._proof_from_view(view, known_position)),
+            lambda view, proof: responses.encode_files(view, scope, at, proof),
         )
 
     def files_answer_if_current(
@@ -130,9 +128,7 @@ class ViewQueryHandler:
             at,
             known_position,
             allow_stale,
-            lambda view: responses.encode_changed_files(
-                view, scope, since, at, self._proof_from_view(view, known_position)
-            ),
+            lambda view, proof: responses.encode_changed_files(view, scope, since, at, proof),
         )
 
     def instants(
@@ -201,9 +197,12 @@ class ViewQueryHandler:
         at: int | None,
         known_position: TimelinePosition | None,
         allow_stale: bool,
-        read_view: Callable[[ChannelView], T],
+        read_view: Callable[[ChannelView, TimelineProof], T],
     ) -> T:
         """Ask a view at a number, and update the view first if it has not reached that number.
+
+        Args:
+            read_view: reads the view. The proof is that of its position.
 
         Raises:
             VersionNotFound: the channel has no such number.
@@ -211,7 +210,9 @@ class ViewQueryHandler:
 
         def read_at_number(view: ChannelView) -> tuple[int, T | None]:
             head = view.header.head
-            return (head, None) if at is not None and at > head else (head, read_view(view))
+            if at is not None and at > head:
+                return head, None
+            return head, read_view(view, self._proof_from_view(view, known_position))
 
         head, result = self.follower.ask(channel, read_at_number, [scope], known_position, allow_stale=allow_stale)
         if at is not None and at > head and allow_stale:

@@ -11,9 +11,9 @@ import hashlib
 import math
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -24,6 +24,8 @@ from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import single_partition_in_scope
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import TimelinePosition, TimelineStep
+
+T = TypeVar("T")
 
 StoreDescription = Callable[[Any], str]
 """Stores a description, and returns its hash."""
@@ -229,13 +231,13 @@ class Descriptions:
         self._cache: dict[str, bytes] = {}
 
     def schema(self, digest: str | None) -> Schema | None:
-        return None if digest is None else _decode_schema(digest, self.encoded_description(digest))
+        return None if digest is None else _decode(Schema.from_json, digest, self.encoded_description(digest))
 
     def merge(self, digest: str | None) -> MergeModel | None:
-        return None if digest is None else _decode_merge_model(digest, self.encoded_description(digest))
+        return None if digest is None else _decode(MergeModel.from_json, digest, self.encoded_description(digest))
 
     def layout(self, digest: str | None) -> KeyLayout | None:
-        return None if digest is None else _decode_layout(digest, self.encoded_description(digest))
+        return None if digest is None else _decode(KeyLayout.from_json, digest, self.encoded_description(digest))
 
     def encoded_description(self, digest: str) -> bytes:
         """Description as JSON. Raises ViewDamaged if it is missing."""
@@ -247,19 +249,9 @@ class Descriptions:
         return self._cache[digest]
 
 
-@lru_cache(maxsize=4096)
-def _decode_schema(digest: str, encoded: bytes) -> Schema:
-    return Schema.from_json(orjson.loads(encoded))
-
-
-@lru_cache(maxsize=4096)
-def _decode_merge_model(digest: str, encoded: bytes) -> MergeModel:
-    return MergeModel.from_json(orjson.loads(encoded))
-
-
-@lru_cache(maxsize=4096)
-def _decode_layout(digest: str, encoded: bytes) -> KeyLayout:
-    return KeyLayout.from_json(orjson.loads(encoded))
+@lru_cache(maxsize=3 * 4096)
+def _decode(from_json: Callable[[Any], T], digest: str, encoded: bytes) -> T:
+    return from_json(orjson.loads(encoded))
 
 
 def encode_description(description: Any) -> tuple[str, bytes]:
@@ -281,12 +273,6 @@ class EncodedBlock:
     block: Block
     header_line: bytes
     files_line: bytes
-
-    def block_with_files(self) -> Block:
-        """Block with its decoded files."""
-        with decode_errors_as_damage():
-            files = tuple(DataFile.from_json(f) for f in decode_json(self.files_line))
-        return replace(self.block, manifest=replace(self.block.manifest, files=files))
 
 
 def encode_block(block: Block, store_description: StoreDescription) -> bytes:

@@ -19,8 +19,8 @@ from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.file_views.storage import MemoryStorage
 from nova_assets.file_views.timeline_follower import TimelineFollower
-from nova_assets.file_views.view_entries import decode_json
-from nova_assets.model.block import Block
+from nova_assets.file_views.view_entries import EncodedBlock, decode_json
+from nova_assets.model.block import Block, DataFile
 from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan.history_excerpt import excerpt_history
 from nova_assets_tests.effort import examples
@@ -29,15 +29,21 @@ from nova_assets_tests.execution.test_partition_histories import PARTITIONS, Par
 pytestmark = pytest.mark.slow
 
 
+def with_files(kept: EncodedBlock) -> Block:
+    files = tuple(DataFile.from_json(f) for f in decode_json(kept.files_line))
+    return replace(kept.block, manifest=replace(kept.block.manifest, files=files))
+
+
 def whole(view: ChannelView, scope: str = "", at: int | None = None) -> History:
     """The view's history, its blocks with their files."""
-    history, kept = view.history(scope, at)
-    return replace(history, blocks=tuple(kept[b.id].block_with_files() for b in history.blocks))
+    partitions = [p.name for p in view.loaded_partitions(scope)]
+    history, kept = view._load_history(scope, partitions, view.header.head if at is None else at, 0)
+    return replace(history, blocks=tuple(with_files(kept[b.id]) for b in history.blocks))
 
 
 def excerpted(view: ChannelView, scope: str, at: int, **asked: int) -> History:
     history, kept = view.excerpt(scope, at, **asked)
-    return replace(history, blocks=tuple(kept[b.id].block_with_files() for b in history.blocks))
+    return replace(history, blocks=tuple(with_files(kept[b.id]) for b in history.blocks))
 
 
 def said(history: History) -> Any:
