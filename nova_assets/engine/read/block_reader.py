@@ -12,12 +12,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nova_assets.engine.buckets.spark_jobs import frame_of_tasks, to_spark_batches
+from nova_assets.engine.read.in_memory import formatted_files_of_block
 from nova_assets.engine.read.spark_merge import DELTA_INDEX
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_schema_fit import widen_column
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
-from nova_assets.engine.rows.stored_columns import columns_by_stored_name, stored_column_names, stored_column_types
+from nova_assets.engine.rows.stored_columns import stored_column_names, stored_column_types
 from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.literal_paths import load_paths
 from nova_assets.engine.session.worker_errors import as_task_errors
@@ -38,6 +39,9 @@ MAX_FILES_IN_QUERY_TEXT = 200
 
 PAGE_CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}
 """Reader option that verifies the checksums of pages that have one."""
+
+_STRICT = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", **PAGE_CHECKSUMS}
+"""Reader options by which no missing or corrupt file is skipped silently."""
 
 _FILE = "__nova_file"
 
@@ -98,12 +102,8 @@ class BlockReader:
             raise NotSupported(
                 f"blocks of format {block.manifest.format!r} cannot be read", expected=" or ".join(FORMATS)
             )
-        columns, indexes = columns_by_stored_name(block, schema), delta_index_by_path or {}
-        addresses = self.warehouse.verified_addresses(block.manifest.files)
-        return [
-            formatted_files.formatted_file(block, f, address, columns, indexes.get(f.path))
-            for f, address in zip(block.manifest.files, addresses, strict=True)
-        ]
+        self.warehouse.verified_addresses(block.manifest.files)
+        return formatted_files_of_block(block, self.warehouse, schema, delta_index_by_path or {})
 
     def _read_formatted_files(
         self, files: Sequence[FormattedFile], schema: Schema, *, with_delta_index: bool
@@ -132,8 +132,7 @@ class BlockReader:
         if not paths:
             return self.empty_frame(schema)
         relaxed = schema.with_all_nullable()
-        reader = self.session.get().read.format(manifest.format).schema(to_struct(relaxed))
-        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **PAGE_CHECKSUMS)
+        reader = self.session.get().read.format(manifest.format).schema(to_struct(relaxed)).options(**_STRICT)
         rows = load_paths(
             reader.option("basePath", file_io.to_spark_address(manifest.external_folder.location)),
             self.session.get(),
@@ -167,9 +166,7 @@ class BlockReader:
             for f, n, t in zip(relaxed, stored_names, stored_types, strict=True)
         ]
         stored_schema = Schema(tuple(f for f in stored_fields if f is not None))
-        reader = self.session.get().read.format(file_format).schema(to_struct(stored_schema))
-        # A missing or corrupt file must not be skipped silently.
-        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **PAGE_CHECKSUMS)
+        reader = self.session.get().read.format(file_format).schema(to_struct(stored_schema)).options(**_STRICT)
         rows = load_paths(reader, self.session.get(), self.warehouse.verified_addresses(files))
         if delta_index_by_path:
             rows = self._add_delta_index(rows, delta_index_by_path)

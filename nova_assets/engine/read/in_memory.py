@@ -6,8 +6,9 @@ and all models with functions on Spark columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -108,10 +109,15 @@ def _read_block_rows(block: Block, files: Sequence[pq.ParquetFile], schema: Sche
     return _concat_or_empty([read_fitted_rows(block, f, f.read, nullable_schema) for f in files], schema)
 
 
-def formatted_files_of_block(block: Block, warehouse: Warehouse, schema: Schema) -> list[FormattedFile]:
+def formatted_files_of_block(
+    block: Block, warehouse: Warehouse, schema: Schema, delta_index_by_path: Mapping[str, int] = MappingProxyType({})
+) -> list[FormattedFile]:
     """Files of a block in another format than Parquet, to be read in the columns of a schema."""
     columns = columns_by_stored_name(block, schema)
-    return [formatted_file(block, f, warehouse.file_address(f), columns) for f in block.manifest.files]
+    return [
+        formatted_file(block, f, warehouse.file_address(f), columns, delta_index_by_path.get(f.path))
+        for f in block.manifest.files
+    ]
 
 
 def read_fitted_rows(

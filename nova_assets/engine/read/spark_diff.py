@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from nova_assets.engine.rows.spark_columns import col, maps_to_sorted_arrays, struct_of_columns
+from nova_assets.engine.rows.spark_columns import col, maps_to_sorted_arrays, repeat_rows, struct_of_columns
 from nova_assets.errors import UnrepresentableChange
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
@@ -67,18 +67,13 @@ def added_rows_or_raise(old: DataFrame, new: DataFrame, channel_name: str, *, as
             channel=channel_name,
             dropped=removed_rows,
         )
-    added = count_changes.filter(col(_COUNT) > 0)
-    repeated_rows = added.select(col(_ROW), F.explode(F.sequence(F.lit(1), col(_COUNT))).alias(_COUNT))
-    return repeated_rows.select(*(col(_ROW).getField(c).alias(c) for c in new.columns))
+    return repeat_rows(count_changes, _ROW, col(_COUNT), new.columns)
 
 
 def diff_multisets(old: DataFrame, new: DataFrame) -> DataFrame:
     """Change from one snapshot of a ``Multiset`` channel to another, with ``_deleted`` last."""
-    changes = _row_count_changes(old, new).filter(col(_COUNT) != 0)
-    repeated = changes.select(
-        col(_ROW), (col(_COUNT) < 0).alias(DELETED), F.explode(F.sequence(F.lit(1), F.abs(_COUNT))).alias(_COUNT)
-    )
-    return repeated.select(*(col(_ROW).getField(c).alias(c) for c in new.columns), col(DELETED))
+    changes = _row_count_changes(old, new)
+    return repeat_rows(changes, _ROW, F.abs(_COUNT), new.columns, (col(_COUNT) < 0).alias(DELETED))
 
 
 def count_removed_rows(old: DataFrame, new: DataFrame) -> int:

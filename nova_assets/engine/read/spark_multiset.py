@@ -13,12 +13,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from nova_assets.engine.read.spark_merge import DELTA_INDEX
-from nova_assets.engine.rows.spark_columns import col, maps_to_sorted_arrays, struct_of_columns
+from nova_assets.engine.rows.spark_columns import col, maps_to_sorted_arrays, repeat_rows, struct_of_columns
 from nova_assets.model.schema import DELETED
 
 _ROW, _EQUAL_ROWS = "__nova_row", "__nova_equal_rows"
 _REMOVED, _ADDED = "__nova_removed", "__nova_added"
-_REPETITION = "__nova_repetition"
+_PRESENT = "__nova_present"
 
 
 def compose_row_changes(deltas: DataFrame, *, is_multi_delta: bool) -> DataFrame:
@@ -64,26 +64,26 @@ def merge_row_changes(base: DataFrame, changes: DataFrame, *, broadcast_rows: bo
     untouched = rows.join(changed_rows, _EQUAL_ROWS, "left_anti").select(*_columns_of_row(columns))
     one, none = F.lit(1).cast("bigint"), F.lit(0).cast("bigint")
     touched = rows.join(changed_rows, _EQUAL_ROWS, "left_semi").select(
-        _EQUAL_ROWS, _ROW, none.alias(_REMOVED), none.alias(_ADDED), one.alias(_REPETITION)
+        _EQUAL_ROWS, _ROW, none.alias(_REMOVED), none.alias(_ADDED), one.alias(_PRESENT)
     )
     counts = (
-        touched.union(changes.select(_EQUAL_ROWS, _ROW, _REMOVED, _ADDED, none.alias(_REPETITION)))
+        touched.union(changes.select(_EQUAL_ROWS, _ROW, _REMOVED, _ADDED, none.alias(_PRESENT)))
         .groupBy(_EQUAL_ROWS)
-        .agg(F.first(_ROW).alias(_ROW), *(F.sum(c).alias(c) for c in (_REMOVED, _ADDED, _REPETITION)))
+        .agg(F.first(_ROW).alias(_ROW), *(F.sum(c).alias(c) for c in (_REMOVED, _ADDED, _PRESENT)))
     )
-    number = F.greatest(col(_REPETITION) - col(_REMOVED), none) + col(_ADDED)
-    return untouched.union(_repeat_rows(counts, number, columns))
+    number = F.greatest(col(_PRESENT) - col(_REMOVED), none) + col(_ADDED)
+    return untouched.union(repeat_rows(counts, _ROW, number, columns))
 
 
 def added_rows(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Result of the changes on an empty base."""
-    return _repeat_rows(changes, col(_ADDED), columns)
+    return repeat_rows(changes, _ROW, col(_ADDED), columns)
 
 
 def to_delta_rows(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     """The changes as rows of one delta, with ``_deleted`` last."""
-    removed = _repeat_rows(changes, col(_REMOVED), columns).withColumn(DELETED, F.lit(True))
-    return removed.union(_repeat_rows(changes, col(_ADDED), columns).withColumn(DELETED, F.lit(False)))
+    removed = repeat_rows(changes, _ROW, col(_REMOVED), columns, F.lit(True).alias(DELETED))
+    return removed.union(repeat_rows(changes, _ROW, col(_ADDED), columns, F.lit(False).alias(DELETED)))
 
 
 def filter_equal_rows(rows: DataFrame, wanted: DataFrame) -> DataFrame:
@@ -102,11 +102,6 @@ def _with_row(rows: DataFrame, columns: Sequence[str], *others: Column) -> DataF
     row = struct_of_columns(columns)
     comparable = maps_to_sorted_arrays(row, rows.select(*map(col, columns)).schema)
     return rows.select(comparable.alias(_EQUAL_ROWS), row.alias(_ROW), *others)
-
-
-def _repeat_rows(rows: DataFrame, number: Column, columns: Sequence[str]) -> DataFrame:
-    repeated = rows.filter(number > 0).select(_ROW, F.explode(F.sequence(F.lit(1), number)).alias(_REPETITION))
-    return repeated.select(*_columns_of_row(columns))
 
 
 def _columns_of_row(columns: Sequence[str]) -> list[Column]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
+
+_REPETITION = "__nova_repetition"
 
 
 def col(name: str) -> Column:
@@ -17,6 +19,18 @@ def col(name: str) -> Column:
 def struct_of_columns(names: Iterable[str]) -> Column:
     """Struct column of the given columns."""
     return F.struct(*(col(n).alias(n) for n in names))
+
+
+def repeat_rows(rows: DataFrame, row: str, number: Column, columns: Iterable[str], *others: Column) -> DataFrame:
+    """Each row as often as its number says, never for less than 1.
+
+    Args:
+        row: struct column with the row.
+        columns: fields of the struct that become the columns of the result.
+        others: further columns of the result.
+    """
+    repeated = rows.filter(number > 0).withColumn(_REPETITION, F.explode(F.sequence(F.lit(1), number)))
+    return repeated.select(*(col(row).getField(c).alias(c) for c in columns), *others)
 
 
 def maps_to_sorted_arrays(value: Column, type_: t.DataType) -> Column:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets.engine.session.environment import temporary_environment
 from nova_assets.engine.session.shipped_code import ship_modules
+from nova_assets.engine.session.spark_config import is_connect_session
 from nova_assets.engine.storage.file_io import is_remote
 from nova_assets.errors import EngineUnavailable
 from nova_assets.spark_location import is_cluster_master
@@ -45,9 +46,7 @@ _S3_VARIABLES = (
 def is_cluster_session(spark: Any) -> bool:
     """Whether the tasks of a session run in other processes than the driver. False for Spark Connect, whose server
     knows its own workers."""
-    return not type(spark).__module__.startswith("pyspark.sql.connect.") and is_cluster_master(
-        str(spark.sparkContext.master)
-    )
+    return not is_connect_session(spark) and is_cluster_master(str(spark.sparkContext.master))
 
 
 @contextmanager

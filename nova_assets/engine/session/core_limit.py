@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from nova_assets.engine.session.spark_config import is_connect_session
 from nova_assets.errors import EngineUnavailable
 
 CLUSTER_CORES = "spark.cores.max"
@@ -57,7 +58,7 @@ def check_core_limit(spark: Any, max_cores: int) -> None:
 
 def session_cores(spark: Any) -> int | None:
     """Largest number of tasks that a session runs at once; None if it is not known."""
-    if type(spark).__module__.startswith("pyspark.sql.connect."):
+    if is_connect_session(spark):
         return None
     context = spark.sparkContext
     if (local := _LOCAL_MASTER.fullmatch(str(context.master))) is not None:

@@ -14,11 +14,11 @@ import pyarrow as pa
 from nova_assets.engine.session.core_limit import check_core_limit
 from nova_assets.engine.session.quiet_stderr import silence_loggers
 from nova_assets.engine.session.shared_settings import batch_limit_scope
+from nova_assets.engine.session.spark_config import is_connect_session
 from nova_assets.engine.session.spark_session import (
     get_or_build_session,
     has_java_ended,
     has_session_ended,
-    is_connect_session,
     was_created_here,
 )
 from nova_assets.engine.session.worker_errors import nova_error_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from nova_assets.engine.session.spark_session import is_connect_session
+from nova_assets.engine.session.spark_config import is_connect_session
 from nova_assets.engine.storage import file_io
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from nova_assets.engine.session.spark_config import own_import_paths
+from nova_assets.engine.session.spark_config import is_connect_session, own_import_paths
 from nova_assets.masking import get_logger
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def are_workers_prepared(spark: Any) -> bool:
 
 def _context_of(spark: Any) -> Any:
     """The Spark context of a classic session; None for Spark Connect."""
-    return None if type(spark).__module__.startswith("pyspark.sql.connect.") else spark.sparkContext
+    return None if is_connect_session(spark) else spark.sparkContext
 
 
 def own_loaded_modules() -> list[str]:

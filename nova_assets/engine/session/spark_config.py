@@ -1,4 +1,4 @@
-"""Settings of the Spark sessions that this package creates."""
+"""Settings of the Spark sessions that this package creates, and the kind of a session."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 READ_SETTINGS: Mapping[str, str] = {
     # Above this many paths, Spark starts a job that checks each path. The catalog has the files already (DESIGN §6).
@@ -80,6 +81,11 @@ def spark_config(spark_location: str = "local") -> dict[str, str]:
     else:
         config["spark.executor.extraJavaOptions"] = " ".join(_GC_RETRY_OPTIONS)
     return config
+
+
+def is_connect_session(spark: Any) -> bool:
+    """Whether a session is a client of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def own_import_paths() -> list[str]:

@@ -25,7 +25,7 @@ from nova_assets.engine.session.quiet_stderr import (
     silence_context_threads,
     silence_loggers,
 )
-from nova_assets.engine.session.spark_config import s3a_package_setting, spark_config
+from nova_assets.engine.session.spark_config import is_connect_session, s3a_package_setting, spark_config
 from nova_assets.errors import EngineUnavailable
 from nova_assets.masking import get_logger
 from nova_assets.nova_error import NovaError
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = get_logger("nova_assets.engine")
-
-
-def is_connect_session(spark: Any) -> bool:
-    """Whether a session is a client of Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 @contextmanager

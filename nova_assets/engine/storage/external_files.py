@@ -3,9 +3,10 @@ that are read without Spark wherever the result equals Spark's. This module neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -83,9 +84,9 @@ def describe_files(channel: Channel, partition: str, files: Sequence[ExternalFil
         SchemaMismatch: a column of a file has another type than the channel's column.
     """
     assert channel.external is not None and channel.schema is not None
-    read_footer = _read_orc_footer if channel.external.format == "orc" else _read_parquet_footer
+    read = partial(_read_rows_and_schema, format=channel.external.format, channel_name=channel.name)
     with ThreadPoolExecutor(MAX_PARALLEL_READS, "nova-footers") as pool:
-        rows_and_schemas = list(pool.map(lambda f: _read_rows_and_schema(f, read_footer, channel.name), files))
+        rows_and_schemas = list(pool.map(read, [f.path for f in files]))
     columns: set[str] = set()
     data_files = []
     for file, (rows, schema) in zip(files, rows_and_schemas, strict=True):
@@ -97,8 +98,7 @@ def describe_files(channel: Channel, partition: str, files: Sequence[ExternalFil
 
 def read_file_schema(path: str, format: ExternalFormat) -> Schema:
     """Columns of one file. Raises FileMissing, BadRecord."""
-    read_footer = _read_orc_footer if format == "orc" else _read_parquet_footer
-    _, schema = _read_rows_and_schema(ExternalFileInfo(path, 0, 0), read_footer, "")
+    _, schema = _read_rows_and_schema(path, format, "")
     return Schema(tuple(Field(f.name, spark_type(f.type, f.name)) for f in schema))
 
 
@@ -129,21 +129,19 @@ def _file_changed_error(file: DataFile, channel_name: str, actual: str) -> FileM
     )
 
 
-def _read_rows_and_schema(
-    file: ExternalFileInfo, read_footer: Callable[[str], _RowsAndSchema], channel_name: str
-) -> _RowsAndSchema:
+def _read_rows_and_schema(path: str, format: ExternalFormat, channel_name: str) -> _RowsAndSchema:
     try:
-        return read_footer(file.path)
+        return _read_orc_footer(path) if format == "orc" else _read_parquet_footer(path)
     except FileNotFoundError as error:
         raise FileMissing(
-            f"{file.path} was removed after it was listed", next=f"nova refresh {channel_name}", path=file.path
+            f"{path} was removed after it was listed", next=f"nova refresh {channel_name}", path=path
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise BadRecord(
-            f"{file.path} cannot be read",
+            f"{path} cannot be read",
             found=str(error).split("\n", 1)[0],
             expected="a complete file; write unfinished files elsewhere, or declare success_file=",
-            path=file.path,
+            path=path,
         ) from error
 
 

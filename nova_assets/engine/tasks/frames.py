@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from nova_assets.engine.buckets import arrow_merge
 from nova_assets.engine.session.lazy_session import LazySparkSession
-from nova_assets.engine.session.spark_session import is_connect_session
+from nova_assets.engine.session.spark_config import is_connect_session
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import schema_fit
 from nova_assets.model.schema import DELETED, Schema

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nova_assets.engine.session.spark_session import is_connect_session
+from nova_assets.engine.session.spark_config import is_connect_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

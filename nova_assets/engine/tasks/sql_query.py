@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.literal_paths import load_paths
 from nova_assets.engine.session.shared_settings import temporary_settings
-from nova_assets.engine.session.spark_session import is_connect_session
+from nova_assets.engine.session.spark_config import is_connect_session
 from nova_assets.errors import QueryRefused
 from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import from_arrow_schema
