@@ -37,7 +37,6 @@ from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Custom, MergeModel, Multiset
 from nova_assets.model.reads import (
     BlockSource,
-    ChangeUnion,
     DeltaChain,
     EmptyRead,
     Read,
@@ -91,9 +90,6 @@ class SparkReader:
             return self._chain_frame(read)
         if isinstance(read, SnapshotDiff):
             return self._diff_frame(read)
-        if isinstance(read, ChangeUnion):
-            parts = [self._build_frame(p) for p in read.parts]
-            return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         if isinstance(read, EmptyRead):
             return self._empty_read_frame(read)
         raise NotSupported(f"reads of type {type(read).__name__} cannot be executed")
@@ -155,19 +151,13 @@ class SparkReader:
     def _merge_to_frame(
         self, base: Sequence[Block], deltas: Sequence[Block], schema: Schema, model: MergeModel
     ) -> DataFrame:
+        if base:
+            return self._merge_runs_to_frame(base, [(model, deltas)], schema)
         changes = self._delta_rows(deltas, schema)
-        if not base:
-            return drop_deletions(compose_changes(changes, model) if len(deltas) > 1 else changes, schema.names)
-        return merge_deltas(
-            self.blocks.read(base, schema),
-            changes,
-            model,
-            is_multi_delta=len(deltas) > 1,
-            broadcast_keys=_can_broadcast_keys(deltas),
-        )
+        return drop_deletions(compose_changes(changes, model) if len(deltas) > 1 else changes, schema.names)
 
     def _merge_runs_to_frame(
-        self, base: Sequence[Block], runs: Sequence[tuple[MergeModel, tuple[Block, ...]]], schema: Schema
+        self, base: Sequence[Block], runs: Sequence[tuple[MergeModel, Sequence[Block]]], schema: Schema
     ) -> DataFrame:
         """Rows of a base and deltas under several merge models of one key, run by run (Nova 3.1)."""
         rows = self.blocks.read(base, schema)
