@@ -122,16 +122,14 @@ def has_server_ended(session: Any) -> bool:
 def find_recorded_server(home: Path) -> ConnectServer | None:
     """Server of the deployment; None if none was started."""
     record_file = _use_record_file(home)
-    try:
-        record = json.loads(record_file.read_text(encoding="utf-8"))
-        address, pid = f"sc://{record['host']}:{record['port']}", int(record["pid"])
-    except (FileNotFoundError, ValueError, KeyError):
+    record = _read_record(record_file)
+    if record is None:
         return None
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
     with Discovery() as discovery:
         is_alive = LocalConnectServer(discovery).is_reusable()
-    return ConnectServer(address, pid, str(record.get("spark_version", "")), is_alive, record_file.parent / "logs")
+    return ConnectServer(*record, is_alive, record_file.parent / "logs")
 
 
 def stop_server(home: Path) -> bool:
@@ -185,9 +183,15 @@ def _end_process(pid: int) -> None:
 
 def _recorded_pid(record_file: Path, address: str) -> int | None:
     """Process id of the server that is recorded under an address."""
+    record = _read_record(record_file)
+    return record[1] if record is not None and record[0] == address else None
+
+
+def _read_record(record_file: Path) -> tuple[str, int, str] | None:
+    """Address, process id and version of the recorded server; None without a valid record."""
     try:
         record = json.loads(record_file.read_text(encoding="utf-8"))
-        return int(record["pid"]) if f"sc://{record['host']}:{record['port']}" == address else None
+        return f"sc://{record['host']}:{record['port']}", int(record["pid"]), str(record.get("spark_version", ""))
     except (FileNotFoundError, ValueError, KeyError):
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -76,7 +76,9 @@ class FrameWriter:
             written_files = self._merge_runs(runs)
         else:
             return runs
-        self._delete_replaced_runs(runs, written_files)
+        check_row_count(written_files, sum(run.rows for run in runs), self.target.error_label)
+        for run in runs:  # their rows are in other files now
+            file_io.delete_file(run.path)
         return written_files
 
     def _rebalance_by_partition(self, frame: DataFrame) -> DataFrame:
@@ -96,7 +98,10 @@ class FrameWriter:
         schema, layout = from_arrow_schema(self.target.schema), self.target.required_layout
         columns = {name: name for name in schema.names}
         tasks: list[MergeUnitTask] = []
-        for partition_runs in self._runs_by_partition(runs).values():
+        runs_by_partition: dict[tuple[str, ...], list[WrittenFile]] = {}
+        for run in runs:
+            runs_by_partition.setdefault(run.partitions, []).append(run)
+        for partition_runs in runs_by_partition.values():
             size = DataSize(sum(w.bytes for w in partition_runs), sum(w.rows for w in partition_runs))
             sources = [
                 (w, MergeSourceFile(w.path, w.key_placement, columns))
@@ -119,22 +124,6 @@ class FrameWriter:
             return [HashBucket(bucket_count, n) for n in range(bucket_count)]
         split_points = sample_split_points([r.path for r in runs], layout.order, key_range_count_for(size))
         return list(split_key_range(KeySpan(None, None), split_points))
-
-    def _runs_by_partition(self, runs: Sequence[WrittenFile]) -> Mapping[tuple[str, ...], list[WrittenFile]]:
-        runs_by_partition: dict[tuple[str, ...], list[WrittenFile]] = {}
-        for run in runs:
-            runs_by_partition.setdefault(run.partitions, []).append(run)
-        return runs_by_partition
-
-    def _delete_replaced_runs(self, runs: Sequence[WrittenFile], replacements: Sequence[WrittenFile]) -> None:
-        """Delete the files of runs whose rows are in other files now.
-
-        Raises:
-            WarehouseUnavailable: the row counts differ.
-        """
-        check_row_count(replacements, sum(run.rows for run in runs), self.target.error_label)
-        for run in runs:
-            file_io.delete_file(run.path)
 
 
 def write_table(table: pa.Table, target: BlockTarget) -> list[WrittenFile]:
