@@ -24,12 +24,16 @@ from nova_assets.model.task import LastExecution
 from nova_assets.plan.required_base import reason_for_base
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 from nova_assets.sql.incremental.build_operators import SourceTable
-from nova_assets.sql.incremental.cost_corrections import CostCorrections
-from nova_assets.sql.incremental.current_frozen_rows import FROZEN_PARTITION, find_frozen_condition
-from nova_assets.sql.incremental.incremental_query import IncrementalQuery
+from nova_assets.sql.incremental.frozen_condition import FROZEN_PARTITION, find_frozen_condition
+from nova_assets.sql.incremental.incremental_task import IncrementalQuery
 from nova_assets.sql.incremental.layout_advice import LayoutAdvice, advise_layouts
 from nova_assets.sql.incremental.maintenance import STORED_ROWS
-from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
+from nova_assets.sql.incremental.maintenance_choice import (
+    CostCorrections,
+    MaintenanceChoice,
+    ResultState,
+    choose_strategy,
+)
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
 from nova_assets.sql.incremental.operator_text import OperatorLine, describe_operators
 from nova_assets.sql.incremental.operators import Operator

@@ -11,7 +11,7 @@ from dagster import AssetsDefinition, Component
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.data_check import Check
-from nova_assets.sql.datasets.dataset_folder import DatasetFolder
+from nova_assets.sql.datasets.dataset_bindings import DatasetFolder
 
 
 @dataclass(frozen=True, slots=True)

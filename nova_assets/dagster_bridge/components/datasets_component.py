@@ -17,7 +17,7 @@ from nova_assets.dagster_bridge.components.import_path import absolute_import_pa
 from nova_assets.dagster_bridge.components.project_part import ProjectPart
 from nova_assets.dagster_bridge.components.scaffolders import DatasetsScaffolder
 from nova_assets.errors import DefinitionError
-from nova_assets.sql.datasets.dataset_folder import DatasetFolder
+from nova_assets.sql.datasets.dataset_bindings import DatasetFolder
 from nova_assets.sql.query.user_functions import SqlFunction
 
 

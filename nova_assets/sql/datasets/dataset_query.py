@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -14,9 +15,10 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.datasets.function_calls import FunctionCalls
 from nova_assets.sql.datasets.graph import Graph
-from nova_assets.sql.datasets.refresh_decision import RefreshDecision
 from nova_assets.sql.datasets.required_reads import RequiredRead
-from nova_assets.sql.datasets.scan_inputs import input_by_frame, input_name
+from nova_assets.sql.datasets.sql_task import input_by_frame, input_name
+from nova_assets.sql.incremental.operator_text import describe_operators
+from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.query.column_lineage import trace_lineage
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import Scan
@@ -30,6 +32,42 @@ from nova_assets.sql.query.spark_query import RunnableSql, make_runnable
 from nova_assets.sql.query.table_function_calls import scalar_function_types, table_function_schemas
 from nova_assets.sql.query.user_functions import SqlFunction
 from nova_assets.sql.statement.header import ScopeValues, StatementHeader
+
+Refresh: TypeAlias = Literal["full", "auto", "incremental"]
+"""How a dataset is brought up to date. ``full``: its query is computed again. ``incremental``: its rows are maintained
+from the changes of its inputs. ``auto``: incremental if nova has a rule for each part of the query, otherwise full; and
+each execution chooses the cheaper of changes and replacement.
+"""
+
+
+FloatPolicy: TypeAlias = Literal["exact", "fast"]
+"""How sums of floating-point numbers are maintained. ``exact``: groups that changed are computed again. ``fast``: the
+change is added to the stored sum, which drifts.
+"""
+
+
+@dataclass(frozen=True)
+class RefreshDecision:
+    """How a dataset is brought up to date.
+
+    Args:
+        operators: the steps through which changes pass; None if the query is computed again.
+        reason: why the query is computed again although ``auto`` was requested; otherwise empty.
+        requested: what the project requests.
+    """
+
+    operators: Operator | None = None
+    reason: str = ""
+    requested: Refresh = "full"
+
+    @property
+    def is_incremental(self) -> bool:
+        return self.operators is not None
+
+    def as_json(self) -> dict[str, Any]:
+        steps = [] if self.operators is None else [line._asdict() for line in describe_operators(self.operators)]
+        return {"refresh": "incremental" if steps else "full", "reason": self.reason, "steps": steps}
+
 
 Freshness: TypeAlias = str
 """How long changes of the inputs may wait: a period such as ``"10 minutes"``, or ``"downstream"``."""

@@ -15,12 +15,11 @@ from nova_assets.model.merge import Append, Multiset
 from nova_assets.model.partition_rule import InputState
 from nova_assets.model.schema import DataType, Schema, parse_type
 from nova_assets.model.value_comparison import can_be_key
-from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
+from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late, Refresh, RefreshDecision
 from nova_assets.sql.datasets.graph import Dataset, Graph
-from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.frozen_rows import FrozenRows
-from nova_assets.sql.incremental.incremental_query import IncrementalQuery
+from nova_assets.sql.incremental.incremental_task import IncrementalQuery
 from nova_assets.sql.incremental.maintained_query import QueryScope
 from nova_assets.sql.incremental.operators import Aggregation, NotMaintainable, Operator
 from nova_assets.sql.incremental.result_channel import reason_without_exact_key

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlglot import exp
 
-from nova_assets.model.edge import Produces
+from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.task import Context, Task
-from nova_assets.sql.datasets.scan_inputs import consumed_edges, input_by_frame
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import mark_calls
-from nova_assets.sql.query.scans import mark_scans
+from nova_assets.sql.query.scans import Mode, Scan, mark_scans
 from nova_assets.sql.query.spark_confirmation import convert_spark_rejections
 from nova_assets.sql.query.spark_query import RunnableSql, make_runnable_without_schemas
 from nova_assets.sql.text import SqlText
@@ -93,3 +92,26 @@ class _UnscopedQuery:
 
     def as_json(self) -> dict[str, Any]:
         return {"sql": self.text.sql.strip()}
+
+
+_EDGE_MODE_BY_SCAN_MODE: Mapping[Mode, str] = {"all": "all", "whole": "all", "new": "new", "old": "old"}
+
+
+def consumed_edges(scans: Iterable[Scan]) -> tuple[Consumes, ...]:
+    """Input edges of the scans, one for each dataset and mode. Scans of the same dataset in the same mode share an
+    edge.
+    """
+    found = {
+        (name := input_name(s)): Consumes(s.dataset, _EDGE_MODE_BY_SCAN_MODE[s.mode], name, by_name=True)  # type: ignore[arg-type]
+        for s in scans
+    }
+    return tuple(found.values())
+
+
+def input_by_frame(scans: Iterable[Scan]) -> Mapping[str, str]:
+    """Name of each scan's frame in the SQL -> the name of its input."""
+    return {f"scan_{s.number}": input_name(s) for s in scans}
+
+
+def input_name(scan: Scan) -> str:
+    return scan.dataset if scan.mode == "all" else f"{scan.mode}_{scan.dataset}"

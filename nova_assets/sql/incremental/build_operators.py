@@ -13,13 +13,21 @@ from sqlglot import exp
 
 from nova_assets.model.schema import Schema
 from nova_assets.sql.incremental import unique_keys
+from nova_assets.sql.incremental.clauses import (
+    check_order,
+    check_select_clauses,
+    name_merged_columns,
+    split_qualify,
+    used_clauses,
+)
 from nova_assets.sql.incremental.expressions import column_of, find_outside_subqueries, flatten_columns, has_aggregate
-from nova_assets.sql.incremental.grouped_windows import make_grouped_windows
-from nova_assets.sql.incremental.grouping_sets import (
+from nova_assets.sql.incremental.groups import (
     KeySet,
     check_group_keys,
     key_sets,
+    make_grouped_windows,
     make_grouping_sets,
+    make_pivot,
     plain_group_keys,
     written_keys,
 )
@@ -45,13 +53,9 @@ from nova_assets.sql.incremental.operators import (
     SetOperation,
     UnionAll,
 )
-from nova_assets.sql.incremental.pivots import make_pivot
-from nova_assets.sql.incremental.qualify import split_qualify
 from nova_assets.sql.incremental.repeatability import check_exact
 from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE, SubqueryBuilder, split_conditions
-from nova_assets.sql.incremental.supported_clauses import check_order, check_select_clauses, used_clauses
 from nova_assets.sql.incremental.top_rows import is_top_query, make_top_rows, without_limit
-from nova_assets.sql.incremental.using_joins import name_merged_columns
 from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
 from nova_assets.sql.query.scans import scan_number
 from nova_assets.sql.query.used_columns import used_column_names

@@ -12,9 +12,9 @@ from sqlglot import exp
 
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
+from nova_assets.sql.incremental.clauses import name_merged_columns
 from nova_assets.sql.incremental.operators import Outputs
 from nova_assets.sql.incremental.top_rows import is_top_query, order_by_columns
-from nova_assets.sql.incremental.using_joins import name_merged_columns
 from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.query.resolved_query import Query, was_written_with_alias
 from nova_assets.sql.query.scans import scan_number

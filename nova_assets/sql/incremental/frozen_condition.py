@@ -12,11 +12,14 @@ from sqlglot import exp
 from nova_assets.errors import NotSupported
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import parse_type
-from nova_assets.model.task import Context
+from nova_assets.model.task import Context, LastExecution
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.frozen_rows import FrozenRows
+from nova_assets.sql.incremental.maintained_query import MaintainedQuery
+from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice
 from nova_assets.sql.incremental.operator_sql import output_list, used_values
 from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.result_record import find_frozen_until
 from nova_assets.sql.query.session_zone import check_session_is_utc
 
 
@@ -121,3 +124,25 @@ class FrozenCondition:
 
     def _query(self, ctx: Context, sql: str, frames: Mapping[str, Any]) -> Any:
         return ctx.query(sql, used_values(sql, self.values), frames)
+
+
+FROZEN_PARTITION = MaintenanceChoice("no change", "FROZEN WHERE is true for all rows of the partition")
+"""Choice for a partition with rows, all of which are frozen."""
+
+
+def find_frozen_condition(
+    query: MaintainedQuery, values: Mapping[str, Any], now: datetime, last: LastExecution, channel: str
+) -> FrozenCondition | None:
+    """Which rows of a query are frozen at a moment; None if there are no frozen rows.
+
+    Args:
+        values: values of the query's variables and partition columns.
+        last: the last execution, whose time counts if the clock went back since.
+        channel: channel of the result.
+    """
+    if query.frozen is None:
+        return None
+    types = {} if query.scope is None else query.scope.partition_column_types
+    until = find_frozen_until(last.reports, channel)
+    parameters = {f"partition_{c}": values[f"partition_{c}"] for c in types}
+    return FrozenCondition(query.frozen, now if until is None else max(now, until), types, parameters)

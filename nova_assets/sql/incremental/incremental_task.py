@@ -3,14 +3,18 @@ of the channels that the query reads."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.edge import Produces
+from nova_assets.model.channel import Channel
+from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
-from nova_assets.model.task import Task
+from nova_assets.model.task import Context, Task
 from nova_assets.sql.incremental.frozen_rows import FrozenRows
-from nova_assets.sql.incremental.incremental_query import IncrementalQuery
+from nova_assets.sql.incremental.maintained_query import MaintainedQuery
+from nova_assets.sql.incremental.maintenance import STORED_ROWS
+from nova_assets.sql.incremental.maintenance_run import MaintenanceRun
+from nova_assets.sql.query.spark_confirmation import convert_spark_rejections, explain_waiting_columns
 from nova_assets.sql.statement.dataset_options import parse_options
 from nova_assets.sql.text import SqlText
 from nova_assets.suggestions import did_you_mean
@@ -114,3 +118,29 @@ def _split_frozen(text: SqlText) -> tuple[SqlText, FrozenRows | None]:
         raise text.error("REFRESH and FRESHNESS belong to datasets", options.span, expected=expected)
     frozen = None if options.frozen_span is None else FrozenRows.parse(text, options.frozen_span)
     return options.blank_out(text), frozen
+
+
+class IncrementalQuery(MaintainedQuery):
+    """Function of a task that maintains the result of a query. The arguments are those of ``MaintainedQuery``."""
+
+    def input_edges(self, channel: Channel | None = None) -> tuple[Consumes, ...]:
+        """Input edges of the task: the changes of each dataset, and the stored rows of the output port.
+
+        Args:
+            channel: channel of the output port, if the edge names it.
+        """
+        has_cursor = self.scope is None
+        return (
+            *(Consumes(d, "changes", d, by_name=True, has_cursor=has_cursor) for d in self.datasets),
+            Consumes(self.output_port, "all", STORED_ROWS, channel, is_lazy=True),
+        )
+
+    def __call__(self, ctx: Context, **inputs: Any) -> Any:
+        load_stored = inputs.pop(STORED_ROWS)
+        with explain_waiting_columns(ctx, self.text.name, self.datasets), convert_spark_rejections(self.text):
+            return MaintenanceRun(self, ctx, inputs, load_stored).compute_output()
+
+    def as_json(self) -> dict[str, Any]:
+        optional = {"frozen": None if self.frozen is None else self.frozen.sql, "adds_floats": self.adds_floats}
+        required = {"sql": self.text.sql.strip(), "prefers_changes": self.prefers_changes}
+        return required | {name: value for name, value in optional.items() if value}

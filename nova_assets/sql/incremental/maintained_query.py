@@ -19,13 +19,11 @@ from nova_assets.sql.incremental import repeatability
 from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
-from nova_assets.sql.incremental.dataset_change import DatasetChange
-from nova_assets.sql.incremental.expanded_size import StatementTooLarge
+from nova_assets.sql.incremental.dataset_change import DatasetChange, frame_name
 from nova_assets.sql.incremental.expressions import PARAMETER_PREFIX, can_stand_for_current_time
 from nova_assets.sql.incremental.frozen_rows import FrozenRows
-from nova_assets.sql.incremental.maintenance import frame_name
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
-from nova_assets.sql.incremental.operator_sql import quote_column
+from nova_assets.sql.incremental.operator_sql import StatementTooLarge, quote_column
 from nova_assets.sql.incremental.operators import NotMaintainable
 from nova_assets.sql.incremental.result_channel import MaintenancePlan
 from nova_assets.sql.incremental.top_rows import break_ties, is_top_query

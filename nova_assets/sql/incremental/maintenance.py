@@ -21,18 +21,31 @@ from nova_assets.sql.incremental.accumulated_delta import (
     select_accumulated_delta,
 )
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
-from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
-from nova_assets.sql.incremental.computed_relation import ComputedRelation
-from nova_assets.sql.incremental.dataset_change import DatasetChange
-from nova_assets.sql.incremental.delta_sql import RESULT, select_delta, select_delta_once, select_missing_rows
+from nova_assets.sql.incremental.dataset_change import (
+    ComputedRelation,
+    DatasetChange,
+    add_up,
+    column_bounds,
+    columns_with_true,
+    frame_name,
+    has_single_rows,
+    is_exact,
+    net_change,
+)
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.frozen_condition import FrozenCondition
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
-from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
-from nova_assets.sql.incremental.netted_change import add_up, has_single_rows, is_exact, net_change
+from nova_assets.sql.incremental.maintenance_sql import RESULT, MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import FROZEN, KEY, WEIGHT, quote_column, sum_weights, used_values
 from nova_assets.sql.incremental.operators import Operator, Scan, walk
-from nova_assets.sql.incremental.result_change import add_result, add_result_by_group, add_result_by_key
+from nova_assets.sql.incremental.result_delta import (
+    add_result,
+    add_result_by_group,
+    add_result_by_key,
+    select_delta,
+    select_delta_once,
+    select_missing_rows,
+)
 from nova_assets.sql.incremental.unique_keys import exact_unique_key
 
 STORED_ROWS = "stored_rows"
@@ -271,11 +284,6 @@ class Maintenance:
         job."""
         rows = self._compute_rows(sql, maintenance.values) if maintenance.has_few_rows else None
         return self._query(sql, maintenance.values) if rows is None else rows
-
-
-def frame_name(role: str, number: int) -> str:
-    """Name of a frame in the SQL."""
-    return f"nova_frame_{role}_{number}"
 
 
 def with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:

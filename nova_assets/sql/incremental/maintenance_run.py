@@ -16,23 +16,26 @@ from nova_assets.model.schema_evolution import schema_after_delta
 from nova_assets.model.task import Context, LastExecution
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.build_operators import SourceTable
-from nova_assets.sql.incremental.cost_corrections import CostCorrections
-from nova_assets.sql.incremental.current_frozen_rows import FROZEN_PARTITION, find_frozen_condition
-from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
-from nova_assets.sql.incremental.expanded_size import StatementTooLarge
 from nova_assets.sql.incremental.expressions import column_of
-from nova_assets.sql.incremental.frozen_condition import FrozenCondition
+from nova_assets.sql.incremental.frozen_condition import FROZEN_PARTITION, FrozenCondition, find_frozen_condition
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery, QueryAnalysis
 from nova_assets.sql.incremental.maintenance import Maintenance, with_columns
-from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
+from nova_assets.sql.incremental.maintenance_choice import (
+    CostCorrections,
+    MaintenanceChoice,
+    ResultState,
+    choose_strategy,
+)
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost
-from nova_assets.sql.incremental.operator_sql import output_list, quote_column
+from nova_assets.sql.incremental.maintenance_sql import RESULT
+from nova_assets.sql.incremental.operator_sql import StatementTooLarge, output_list, quote_column
 from nova_assets.sql.incremental.result_channel import (
     MaintenancePlan,
     check_channel,
     key_error,
     reason_without_operators,
 )
+from nova_assets.sql.incremental.result_delta import added_up_difference, select_delta, select_keyed_difference
 from nova_assets.sql.incremental.result_record import HiddenColumns, ResultRecord, find_hidden_columns
 from nova_assets.sql.query.spark_query import INNER_QUERY_ALIAS
 

@@ -15,22 +15,22 @@ from typing import Any
 from sqlglot import exp
 
 from nova_assets.model.value_comparison import can_be_key, has_unequal_representations
-from nova_assets.sql.incremental.changed_operators import ChangedOperators
-from nova_assets.sql.incremental.column_bounds import ColumnBounds
-from nova_assets.sql.incremental.computed_relation import ComputedRelation, ComputeRelation
-from nova_assets.sql.incremental.dataset_change import DatasetChange
-from nova_assets.sql.incremental.delta_sql import RESULT
-from nova_assets.sql.incremental.expanded_size import (
-    MAX_EXPANDED_RELATIONS,
-    RELATION_NAME,
-    StatementTooLarge,
-    expanded_size,
+from nova_assets.sql.incremental.dataset_change import (
+    ChangedOperators,
+    ColumnBounds,
+    ComputedRelation,
+    ComputeRelation,
+    DatasetChange,
 )
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.operator_sql import (
     KEY,
+    MAX_EXPANDED_RELATIONS,
+    RELATION_NAME,
     WEIGHT,
+    StatementTooLarge,
     column_list,
+    expanded_size,
     frozen_column,
     select_over,
     select_with_weight,
@@ -52,6 +52,9 @@ from nova_assets.sql.incremental.operators import (
     UnionAll,
     walk,
 )
+
+RESULT = "nova_result"
+"""Relation with the change of the result, added up: each different row once, with its weight."""
 
 CHANGED_GROUPS = "nova_groups"
 """Relation with the groups of an accumulation that a change concerns."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlglot import exp
 
 from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
-from nova_assets.sql.incremental.grouping_sets import ALL_ROWS
+from nova_assets.sql.incremental.groups import ALL_ROWS
 from nova_assets.sql.incremental.operators import (
     Aggregation,
     Distinct,

@@ -21,8 +21,13 @@ from nova_assets.sql.incremental.expressions import (
     has_aggregate,
     type_of,
 )
-from nova_assets.sql.incremental.inner_joins import filter_joined_rows
-from nova_assets.sql.incremental.make_operators import make_aggregation, make_filter, make_join, make_projection
+from nova_assets.sql.incremental.make_operators import (
+    filter_joined_rows,
+    make_aggregation,
+    make_filter,
+    make_join,
+    make_projection,
+)
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.incremental.repeatability import function_names, is_generator
 from nova_assets.sql.parse import spark_functions

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nova_assets.sql.incremental.column_bounds import ColumnBounds, column_bounds
+from nova_assets.sql.incremental.dataset_change import ColumnBounds, column_bounds
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from nova_assets.model.task import LastExecution
-from nova_assets.sql.incremental.cost_corrections import CostCorrections
-from nova_assets.sql.incremental.maintenance_choice import choose_by_cost
+from nova_assets.sql.incremental.maintenance_choice import CostCorrections, choose_by_cost
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost
 
 

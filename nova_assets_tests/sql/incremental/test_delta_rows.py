@@ -12,10 +12,11 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.merge import MergeModel
-from nova_assets.sql.incremental.delta_sql import RESULT, select_delta, select_delta_once
+from nova_assets.sql.incremental.dataset_change import has_single_rows
 from nova_assets.sql.incremental.maintenance import delta_rows
-from nova_assets.sql.incremental.netted_change import has_single_rows
+from nova_assets.sql.incremental.maintenance_sql import RESULT
 from nova_assets.sql.incremental.operator_sql import WEIGHT
+from nova_assets.sql.incremental.result_delta import select_delta, select_delta_once
 from nova_assets_tests.sql.incremental.duckdb_judge import translate
 from nova_assets_tests.sql.incremental.test_equality_in_duckdb import connect
 

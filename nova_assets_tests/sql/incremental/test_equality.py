@@ -23,15 +23,17 @@ from nova_assets.model.schema import Field, Schema
 from nova_assets.sql.incremental.accumulated_delta import accumulated_rows, add_changed_groups, select_accumulated_delta
 from nova_assets.sql.incremental.accumulation import Accumulation, StoredAccumulation, accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
-from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
-from nova_assets.sql.incremental.computed_relation import ComputedRelation, ComputeRelation
-from nova_assets.sql.incremental.dataset_change import DatasetChange
-from nova_assets.sql.incremental.delta_sql import RESULT
-from nova_assets.sql.incremental.expanded_size import StatementTooLarge
-from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
-from nova_assets.sql.incremental.operator_sql import used_values
+from nova_assets.sql.incremental.dataset_change import (
+    ComputedRelation,
+    ComputeRelation,
+    DatasetChange,
+    column_bounds,
+    columns_with_true,
+)
+from nova_assets.sql.incremental.maintenance_sql import RESULT, MaintenanceSql
+from nova_assets.sql.incremental.operator_sql import StatementTooLarge, used_values
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator, Scan, walk
-from nova_assets.sql.incremental.result_change import add_result
+from nova_assets.sql.incremental.result_delta import add_result
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.query.scans import mark_scans

@@ -9,7 +9,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.sql.incremental import maintenance_sql
-from nova_assets.sql.incremental.expanded_size import expanded_size
+from nova_assets.sql.incremental.operator_sql import expanded_size
 
 
 def test_relations_count_as_often_as_they_are_read() -> None:

@@ -17,9 +17,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import SqlError
-from nova_assets.sql.incremental.delta_sql import RESULT
-from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
-from nova_assets.sql.incremental.result_change import add_result_by_group
+from nova_assets.sql.incremental.maintenance_sql import RESULT, MaintenanceSql
+from nova_assets.sql.incremental.result_delta import add_result_by_group
 from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.incremental.test_equality import Rows, comparable, random_history
 from nova_assets_tests.sql.incremental.test_equality_in_duckdb import (
