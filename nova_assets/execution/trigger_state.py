@@ -149,14 +149,22 @@ def _read_watched_partitions(binding: Binding, catalog: Catalog, now: datetime) 
 def load_due_state(
     binding: Binding, partition: str, trigger: TriggerState, off: str, catalog: Catalog, known_runs: KnownRuns
 ) -> DueState:
-    """Read the state of one partition on which it is decided what is due, at one moment."""
+    """Read the state of one partition on which it is decided what is due, at one moment.
 
-    def read() -> tuple[Firing | None, tuple[FiringRun, ...], RunningTask | None]:
+    Args:
+        trigger: state of the trigger, which may be older. Its cursors are read again: an execution by hand may have
+            read the data since then, and the data must not fire once more. Older heads only delay a firing.
+    """
+
+    def read() -> tuple[Firing | None, tuple[FiringRun, ...], RunningTask | None, dict[tuple[str, str], int]]:
         last = catalog.last_firing(binding.name, partition)
         executions = catalog.executions_of_firing(last) if last is not None and last.state == "requested" else ()
-        return last, executions, catalog.running_partition(binding.name, partition)
+        running = catalog.running_partition(binding.name, partition)
+        return last, executions, running, catalog.cursor_positions(binding.name, partition)
 
-    last, executions, running = catalog.read_together(read)
+    last, executions, running, positions = catalog.read_together(read)
+    cursors = {channel: seq for (channel, _), seq in sorted(positions.items())}
+    trigger = replace(trigger, cursors={**trigger.cursors, **cursors})
     runs = known_runs.runs_of_firing(last, executions) if last is not None and last.state == "requested" else ()
     live = ""
     if running is not None and not known_runs.is_owner_dead(running.owner):

@@ -355,7 +355,9 @@ def _continue_firing(step: DueStep, firing: Firing, state: DueState) -> DueStep:
 
     The current attempt is over if its run has ended, or if as many attempts have failed in any process. An execution
     counts as failed as for cascades: not if it was planned again after a conflict. A run of Dagster that was killed
-    before its execution began does not count, because that tells nothing about the binding.
+    before its execution began does not count, because that tells nothing about the binding. So the number of the
+    attempt may be larger than that of the failures. An execution of another process then ends no attempt, but the next
+    one still comes after the delay.
     """
     wait, now = replace(step, action="wait"), state.trigger.now
     if state.off:
@@ -373,17 +375,18 @@ def _continue_firing(step: DueStep, firing: Firing, state: DueState) -> DueStep:
         return replace(wait, why=f"the run of firing {firing.n} has just been requested")
     if state.live:
         return replace(wait, why=state.live)
-    if not is_over:
+    failed = [r for r in state.runs if r.failures]
+    if not is_over and not failed:
         return replace(step, action="run", why=firing.why)
-    latest = max(state.runs, key=lambda r: r.ended_at)
-    if latest.state == "canceled":  # a person canceled the run, so it must not restart
+    latest = max(state.runs if is_over else failed, key=lambda r: r.ended_at)
+    if is_over and latest.state == "canceled":  # a person canceled the run, so it must not restart
         return replace(step, end=FiringEnd("abandoned", f"{latest.name} was canceled"))
     again_at = next_attempt_time(
         failures,
         latest.ended_at,
         attempts=step.binding.attempts,
         backoff=period_seconds(step.binding.backoff) or 0,
-        attempt=firing.attempt,
+        attempt=firing.attempt if is_over else firing.attempt - 1,
     )
     if again_at is None:
         why = f"{failures} {latest.kind}s failed, the last of them {latest.id}"
@@ -392,4 +395,4 @@ def _continue_firing(step: DueStep, firing: Firing, state: DueState) -> DueStep:
     if now < again_at:
         next_text = f"the next attempt comes at {again_at:%H:%M:%S} UTC"
         return replace(wait, why=f"{latest.name} of firing {firing.n} failed; {next_text}")
-    return replace(step, action="retry", why=firing.why)
+    return replace(step, action="retry" if is_over else "run", why=firing.why)

@@ -206,6 +206,17 @@ def test_an_execution_that_was_planned_again_after_a_conflict_is_no_failed_attem
     assert step(9, firing(attempt=3), *(failed("execution", n, failures=n % 2) for n in range(5))).action == "run"
 
 
+def test_after_killed_runs_each_failure_of_another_process_is_followed_by_a_delay() -> None:
+    """Two runs of Dagster were killed before they began, so the firing is at its third attempt."""
+    failures = (failed("execution", 10), failed("execution", 20))
+    assert step(10, firing(attempt=3), *failures[:1]).why == (
+        "execution execution10 of firing 1 failed; the next attempt comes at 12:11:00 UTC"
+    )
+    assert step(11, firing(attempt=3), *failures[:1]).action == "run"
+    assert step(20, firing(attempt=3), *failures).action == "wait"
+    assert step(21, firing(attempt=3), *failures).action == "run"
+
+
 def test_a_run_that_may_have_been_requested_is_waited_for() -> None:
     soon = timedelta(seconds=90)
     assert step(1, firing(), run_appears_within=soon).why == "the run of firing 1 has just been requested"
@@ -296,6 +307,8 @@ class Deployment:
         if not step.is_execution:
             return
         assert self.in_progress is None, "one at a time"
+        if failed_at := self.outcomes[-1].failed_at:
+            assert self.now >= failed_at[-1] + timedelta(seconds=30), "also after runs that were killed"
         key = self.firings[-1].run_key
         if by_sensor:
             assert key not in self.run_keys, "Dagster would ignore the request"
