@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,7 +23,7 @@ from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError
-from nova_assets.plan.due import UNSEEN_CHANGE_INTERVAL, DueStep, decide_due
+from nova_assets.plan.due import UNSEEN_CHANGE_INTERVAL, DueStep, decide_due, why_trigger_is_off
 from nova_assets.plan.merged_executions import PlannedExecution, SharedRows, plan_merged_executions
 from nova_assets.short_repr import short_repr
 
@@ -196,7 +196,7 @@ class DueRun:
         why: reason why it was due.
         execution: its committed execution; None if it waits or has failed.
         waits: reason why it was not executed now.
-        error: why its execution failed.
+        error: why its execution failed, or why nothing could be decided or executed.
     """
 
     binding: str
@@ -232,16 +232,22 @@ def run_due_bindings(
         follow: go on with what becomes due by these commits, until nothing is due.
         observer, run_id: as in ``Runtime.run``.
     """
-    refused = [r for b in bindings if b.when is not None and (r := _why_refused(runtime, b)) is not None]
-    yield from refused
-    left_out = {r.binding for r in refused}
-    ordered = in_order_of_channels(b for b in bindings if b.when is not None and b.name not in left_out)
-    runtime.engine.limit_cores(_smallest_core_limit(runtime, ordered, follow))
+    statuses = runtime.catalog.definition_statuses()
+    ordered = list[Binding]()
+    for binding in in_order_of_channels(b for b in bindings if b.when is not None):
+        try:
+            if not why_trigger_is_off(binding, statuses):
+                runtime.register_binding(binding)
+            ordered.append(binding)
+        except NovaError as error:  # such as changed channels
+            yield _failure(binding, error)
+    due = _due_executions(runtime, ordered)
+    # With ``follow``, any binding may become due.
+    runtime.engine.limit_cores(_smallest_core_limit(ordered if follow else [s.binding for s in due]))
     waiting = set[tuple[str, str]]()
-    committed = True
-    while committed:
+    while True:
         committed = False
-        with _sharing_runtime(runtime, ordered) as (sharing, shared):
+        with _sharing_runtime(runtime, due) as (sharing, shared):
             for binding in ordered:
                 for due_run in _run_if_due(sharing, binding, observer, run_id):
                     committed = committed or due_run.execution is not None
@@ -252,35 +258,29 @@ def run_due_bindings(
                         waiting.add(where)
                     if shared is not None:
                         shared.release_after(due_run.name)
-        if not follow:
+        if not (follow and committed):
             return
+        due = _due_executions(runtime, ordered)
 
 
-def _why_refused(runtime: Runtime, binding: Binding) -> DueRun | None:
-    """The failure of a binding that cannot be registered, such as one whose channels have changed; otherwise None."""
-    try:
-        runtime.register_binding(binding)
-    except NovaError as error:
-        log.warning("%s cannot run: %s", binding.name, error)
-        return DueRun(binding.name, "", "", error=error)
-    return None
+def _due_executions(runtime: Runtime, bindings: Iterable[Binding]) -> list[DueStep]:
+    """Executions that are due now. A binding for which this cannot be decided has none: its turn reports the error."""
+    due: list[DueStep] = []
+    for binding in bindings:
+        with suppress(Exception):
+            due += [s for s in find_due_steps(binding, runtime.catalog) if s.is_execution]
+    return due
 
 
-def _smallest_core_limit(runtime: Runtime, bindings: Sequence[Binding], follow: bool) -> int | None:
-    """Cores that every execution may use: they share a session. With ``follow``, any binding may become due."""
-    limited = [b for b in bindings if b.resources.max_cores is not None]
-    if not follow:
-        limited = [b for b in limited if any(s.is_execution for s in find_due_steps(b, runtime.catalog))]
-    return min((b.resources.max_cores for b in limited if b.resources.max_cores is not None), default=None)
+def _smallest_core_limit(bindings: Iterable[Binding]) -> int | None:
+    """Cores that every execution may use: they share a session."""
+    return min((b.resources.max_cores for b in bindings if b.resources.max_cores is not None), default=None)
 
 
 @contextmanager
-def _sharing_runtime(
-    runtime: Runtime, ordered: Sequence[Binding]
-) -> Iterator[tuple[Runtime, SharedRowsOfRound | None]]:
+def _sharing_runtime(runtime: Runtime, due: Iterable[DueStep]) -> Iterator[tuple[Runtime, SharedRowsOfRound | None]]:
     """A runtime for one round, and the rows that its executions share; None if they share none."""
-    steps = (s for b in ordered for s in find_due_steps(b, runtime.catalog) if s.is_execution)
-    planned = plan_shared_rows(runtime, steps)
+    planned = plan_shared_rows(runtime, due)
     if not planned:
         yield runtime, None
         return
@@ -294,12 +294,24 @@ def _sharing_runtime(
 
 
 def _run_if_due(runtime: Runtime, binding: Binding, observer: Observer | None, run_id: str | None) -> Iterator[DueRun]:
-    for step in find_due_steps(binding, runtime.catalog):
-        firing = record_firing_of(step, runtime.catalog)
-        if firing is not None:
-            yield _carry_out(runtime, binding, firing, observer, run_id)
-        elif step.action == "wait":
-            yield DueRun(binding.name, step.partition, "", waits=step.why)
+    """Execute a binding where it is due. Its error does not stop the other bindings."""
+    try:
+        for step in find_due_steps(binding, runtime.catalog):
+            firing = record_firing_of(step, runtime.catalog)
+            if firing is not None:
+                yield _carry_out(runtime, binding, firing, observer, run_id)
+            elif step.action == "wait":
+                yield DueRun(binding.name, step.partition, "", waits=step.why)
+    except Exception as error:
+        yield _failure(binding, error)
+
+
+def _failure(binding: Binding, error: Exception) -> DueRun:
+    """Failure of a binding of which no execution has begun."""
+    is_expected = isinstance(error, NovaError)
+    log.warning("%s cannot run: %s", binding.name, error, exc_info=not is_expected)
+    text = f"binding {binding.name} cannot run: {type(error).__name__}: {error}"
+    return DueRun(binding.name, "", "", error=error if isinstance(error, NovaError) else NovaError(text))
 
 
 def _carry_out(

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.errors import BindingNotFound, TaskFailed
+from nova_assets.errors import BindingNotFound, CatalogUnavailable, TaskFailed
+from nova_assets.execution.trigger_state import KnownRuns
+from nova_assets.operations.due_runs import find_due_steps
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import examples
 from nova_assets_tests.execution import due_worker
@@ -112,6 +114,56 @@ def test_what_is_paused_waits(opened: Opener) -> None:
     assert a.execution is not None and b.execution is None and b.waits.startswith("binding b is paused")
     store.resume("binding", "b")
     assert names(store.run_due()) == ["b"]
+
+
+@pytest.mark.slow
+def test_a_removed_binding_fails_nothing(opened: Opener) -> None:
+    chain = Chain({"a": ["source"], "other": ["source"]})
+    store = opened(chain.project)
+    store.register(chain.project)
+    store.remove("binding", "a")
+    insert(store, 1)
+    a, other = store.run_due()
+    assert a.error is None and "binding a is removed by" in a.waits and other.execution is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [ValueError("its row is damaged"), CatalogUnavailable("its row is damaged")])
+def test_the_error_of_a_binding_does_not_stop_the_others(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    chain = Chain({"a": ["source"], "b": ["a"], "other": ["source"]})
+    store = opened(chain.project)
+    store.register(chain.project)
+    last_firing = store.catalog.last_firing
+
+    def broken(binding: str, partition: str = "") -> Any:
+        if binding == "a":
+            raise error
+        return last_firing(binding, partition)
+
+    insert(store, 1)
+    with monkeypatch.context() as damage:
+        damage.setattr(store.catalog, "last_firing", broken)
+        a, other = store.run_due(follow=True)
+    assert a.binding == "a" and "its row is damaged" in str(a.error) and other.execution is not None
+    assert names(store.run_due(follow=True)) == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_data_that_an_execution_by_hand_has_read_meanwhile_does_not_fire(opened: Opener) -> None:
+    chain = Chain({"a": ["source"]})
+    store = opened(chain.project)
+    store.register(chain.project)
+    insert(store, 1)
+
+    class RunByHand(KnownRuns):
+        def can_run(self, binding: nova.Binding, partitions: Any) -> Any:
+            store.run("a")  # after the heads were read, and before the last firing
+            return super().can_run(binding, partitions)
+
+    [step] = find_due_steps(chain.project.binding("a"), store.catalog, RunByHand())
+    assert step.action == "none"
 
 
 @pytest.mark.slow
