@@ -34,6 +34,7 @@ from dagster import (
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.tags import MAX_RETRIES_TAG, PRIORITY_TAG, RUN_KEY_TAG
+from dagster._utils.error import SerializableErrorInfo
 
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
@@ -45,6 +46,7 @@ from nova_assets.dagster_bridge.partitions import (
 )
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.dagster_bridge.run_liveness import is_dagster_owner_dead
+from nova_assets.errors import ExecutionInProgress
 from nova_assets.execution.trigger_state import KnownRuns
 from nova_assets.model.binding import Binding
 from nova_assets.model.firing import Firing, FiringRun, FiringRunState
@@ -281,10 +283,15 @@ class DagsterRuns(KnownRuns):
         return FiringRun("run", run.run_id, state, ended_at, int(is_failure), run.run_id, run.tags.get(RUN_KEY_TAG, ""))
 
     def _has_error(self, run_id: str) -> bool:
-        """Whether an error ended a run. A process that was killed leaves none, and tells nothing about the binding."""
+        """Whether an error of the binding ended a run.
+
+        A process that was killed leaves none, and an execution of another run that was in progress tells nothing about
+        the binding either.
+        """
         failures = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
         events = [e.dagster_event for e in self.instance.all_logs(run_id, of_type=failures)]
-        return any(getattr(e.event_specific_data, "error", None) is not None for e in events if e is not None)
+        errors = [getattr(e.event_specific_data, "error", None) for e in events if e is not None]
+        return any(error is not None and not _is_of(error, ExecutionInProgress) for error in errors)
 
     def can_run(self, binding: Binding, partitions: Collection[str]) -> Callable[[str], bool]:
         """Whether Dagster knows a partition. One unknown key, such as a future day, makes it reject all requests."""
@@ -300,6 +307,11 @@ class DagsterRuns(KnownRuns):
                 return definition.has_partition_key(to_dagster_key(dimensions, partition, columns))
 
         return has_key
+
+
+def _is_of(error: SerializableErrorInfo, error_class: type[Exception]) -> bool:
+    """Whether Dagster recorded an error of a class, or an error that it caused."""
+    return error.cls_name == error_class.__name__ or (error.cause is not None and _is_of(error.cause, error_class))
 
 
 def _build_run_request(binding: Binding, firing: Firing, store: Store) -> RunRequest:

@@ -272,6 +272,21 @@ def test_an_execution_whose_run_has_ended_is_not_waited_for(world: World) -> Non
     assert world.run().success
 
 
+def test_a_run_that_met_an_execution_in_progress_uses_up_no_attempt(world: World) -> None:
+    """A run by hand began after the tick. The firing's run fails, as often as the binding has attempts."""
+    world.store.insert("source", rows(1))
+    for later in range(4):
+        request = world.tick(datetime.now(UTC) + timedelta(hours=later))
+        assert isinstance(request, dg.RunRequest), request
+        begin = BeginRequest(f"hand{later}", "w", ("source", "copy"), ("source",), owner="hand:1", lease_seconds=120)
+        world.store.catalog.begin(begin)
+        run = world.run(tags={**request.tags, "dagster/run_key": request.run_key})
+        assert not run.success
+        world.store.catalog.abort(begin.execution_id, "canceled")
+    request = world.tick(datetime.now(UTC) + timedelta(hours=9))
+    assert world.run(tags={**request.tags, "dagster/run_key": request.run_key}).success
+
+
 def test_lines_of_ctx_log_reach_dagster(world: World) -> None:
     world.store.insert("source", rows(1))
     run_id = world.run().run_id
