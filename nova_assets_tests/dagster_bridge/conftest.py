@@ -13,6 +13,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.dagster_bridge import resources
 from nova_assets_tests.dagster_bridge.asset_deployment import LATEST, LISTED, ORDERS, Deploy, Deployment
+from nova_assets_tests.dagster_bridge.consumer_world import world as world
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import DEFINITIONS, MakeDaemon, opened
 

@@ -1,9 +1,8 @@
-"""Users' own assets, firings and runs from failure: real Dagster, real SQLite, stub engine."""
+"""Users' own assets and runs from failure: real Dagster, real SQLite, stub engine."""
 
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import subprocess
 import sys
@@ -21,73 +20,14 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.dagster_bridge import build_definitions, resources
-from nova_assets.dagster_bridge.triggers import evaluate_trigger
+from nova_assets.dagster_bridge import resources
 from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
-from nova_assets.model.execution import BeginRequest
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
+from nova_assets_tests.dagster_bridge.consumer_world import World, rows, sink, source
 from nova_assets_tests.stub_engine import StubEngine
-from nova_assets_tests.stub_merge import Row
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
-DDL = "k bigint, v bigint"
-source, copy, other = (nova.Channel(n, schema=DDL) for n in ("source", "copy", "other"))
-broken: list[str] = []
-
-
-@nova.task(consumes=nova.new(source), produces=nova.delta(copy))
-def mirror(ctx: nova.Context, source: list[Row]) -> list[Row]:
-    ctx.log.info("a line of the task")
-    if broken:
-        raise ValueError(broken.pop())
-    return source
-
-
-@nova.task(consumes=nova.new(other))
-def sink(other: list[Row]) -> None:
-    return None
-
-
-def make(root: Path, monkeypatch: Any, **bind: Any) -> Any:
-    project = nova.Project([nova.bind(nova.Workflowette("w", [mirror]), **bind)], channels=[other])
-    return World(root, project, monkeypatch)
-
-
-class World:
-    def __init__(self, root: Path, project: nova.Project, monkeypatch: Any) -> None:
-        def opener(project: Any = None, spark: Any = None, settings: Any = None) -> Store:
-            return Store(settings, project, open_catalog(settings.catalog), StubEngine(settings.warehouse))
-
-        monkeypatch.setattr(resources, "open_store", opener)
-        broken.clear()
-        self.binding = project.bindings[0]
-        self.defs = build_definitions(project, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
-        self.store = self.defs.resources["nova"].store()
-        self.store.register(project)
-        (root / "home").mkdir()
-        self.instance = dg.DagsterInstance.local_temp(str(root / "home"))
-
-    def run(self, selection: str = "copy", assets: Any = (), **how: Any) -> Any:
-        defs = dg.Definitions.merge(self.defs, dg.Definitions(assets=list(assets))) if assets else self.defs
-        job = defs.resolve_implicit_global_asset_job_def()
-        keys = [dg.AssetKey(s) for s in selection.split(",")]
-        return job.execute_in_process(instance=self.instance, asset_selection=keys, raise_on_error=False, **how)
-
-    def tick(self, now: datetime | None = None) -> Any:
-        return evaluate_trigger(self.binding, self.store, self.instance, now)
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = make(tmp_path, monkeypatch, when=nova.on_data("source"))
-    yield made
-    made.store.close()
-    made.instance.dispose()
-
-
-def rows(*keys: int) -> list[Row]:
-    return [{"k": k, "v": 0} for k in keys]
 
 
 def test_the_job_has_the_bindings_name(world: World) -> None:
@@ -242,66 +182,10 @@ def test_what_dagster_has_is_not_published_again_however_many_came_after(world: 
     assert [e for e in events if e.metadata["nova/commit"].value == commit.id] == []
 
 
-def _killed(world: World, request: Any, lease: float) -> str:
-    """A run of the firing that was killed: Dagster says it failed, its execution still holds its lease."""
-    job = world.defs.resolve_implicit_global_asset_job_def()
-    run = world.instance.create_run_for_job(job, tags={**request.tags, "dagster/run_key": request.run_key})
-    begin = BeginRequest(
-        f"x{run.run_id}", "w", ("source", "copy"), ("source",), owner="dagster:elsewhere", lease_seconds=lease
-    )
-    world.store.catalog.begin(begin)
-    world.instance.report_run_failed(run)
-    return begin.execution_id
-
-
-def test_a_firing_waits_for_a_lease_and_does_not_spend_its_attempts_on_it(world: World) -> None:
-    world.store.insert("source", rows(1))
-    _killed(world, world.tick(), lease=120)
-    for _ in range(4):
-        assert isinstance(world.tick(), dg.SkipReason)
-    assert world.store.catalog.last_firing("w").state == "requested"
-
-
-def test_an_execution_whose_run_has_ended_is_not_waited_for(world: World) -> None:
-    world.store.insert("source", rows(1))
-    job = world.defs.resolve_implicit_global_asset_job_def()
-    run = world.instance.create_run_for_job(job)
-    begin = BeginRequest("dead", "w", ("source", "copy"), ("source",), owner=f"dagster:{run.run_id}", lease_seconds=120)
-    world.store.catalog.begin(begin)
-    world.instance.report_run_failed(run)
-    assert world.run().success
-
-
-def test_a_run_that_met_an_execution_in_progress_uses_up_no_attempt(world: World) -> None:
-    """A run by hand began after the tick. The firing's run fails, as often as the binding has attempts."""
-    world.store.insert("source", rows(1))
-    for later in range(4):
-        request = world.tick(datetime.now(UTC) + timedelta(hours=later))
-        assert isinstance(request, dg.RunRequest), request
-        begin = BeginRequest(f"hand{later}", "w", ("source", "copy"), ("source",), owner="hand:1", lease_seconds=120)
-        world.store.catalog.begin(begin)
-        run = world.run(tags={**request.tags, "dagster/run_key": request.run_key})
-        assert not run.success
-        world.store.catalog.abort(begin.execution_id, "canceled")
-    request = world.tick(datetime.now(UTC) + timedelta(hours=9))
-    assert world.run(tags={**request.tags, "dagster/run_key": request.run_key}).success
-
-
 def test_lines_of_ctx_log_reach_dagster(world: World) -> None:
     world.store.insert("source", rows(1))
     run_id = world.run().run_id
     assert any("a line of the task" in e.user_message for e in world.instance.all_logs(run_id))
-
-
-def test_an_abandoned_firing_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.store.insert("source", rows(1))
-    for later in range(3):
-        request = world.tick(datetime.now(UTC) + timedelta(minutes=later))
-        broken.append("again")
-        world.run(tags={**request.tags, "dagster/run_key": request.run_key})
-    with caplog.at_level(logging.WARNING):
-        assert "abandoned after 3 failed runs" in str(world.tick().skip_message)
-    assert any("abandoned" in r.getMessage() for r in caplog.records)
 
 
 def test_two_inputs_of_one_asset_share_one_consumer_asset_key(world: World) -> None:
