@@ -10,12 +10,12 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import (
-    TableGrid,
     escape_unprintable,
     format_bytes,
     format_count,
     format_iso_time,
     format_time,
+    print_table,
 )
 from nova_assets.model.arrival import ArrivalCounts, ArrivalState, ArrivalStatus
 
@@ -26,7 +26,6 @@ from nova_assets.model.arrival import ArrivalCounts, ArrivalState, ArrivalStatus
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of files, latest first."
 )
-@click.pass_obj
 def arrivals(deployment: Deployment, channel: str, state: ArrivalState | None, limit: int) -> CommandResult:
     """List the files that have arrived for CHANNEL, with their state, rows and bad records.
 
@@ -71,19 +70,17 @@ def _show_arrivals(console: Console, channel: str, counts: ArrivalCounts, status
     since = "" if counts.oldest is None else f"; the oldest has been waiting since {format_time(counts.oldest)}"
     console.print(f"{channel}: {counts_text}{since}")
     if statuses:
-        grid = TableGrid(
-            "file", "bytes", "state", "announced", "rows", "bad", "reason",
-            right_aligned=("bytes", "rows", "bad"), shorten=("file", "reason"),
-        )  # fmt: skip
-        for a in statuses:
-            name, reason = escape_unprintable(a.arrival.path), escape_unprintable(a.reason or "")
-            grid.add(
-                name,
+        columns = ("file", "bytes", "state", "announced", "rows", "bad", "reason")
+        rows = [
+            (
+                escape_unprintable(a.arrival.path),
                 format_bytes(a.arrival.size),
                 a.state,
                 format_time(a.at),
                 format_count(a.rows),
                 format_count(a.bad),
-                reason,
+                escape_unprintable(a.reason or ""),
             )
-        console.print(grid)
+            for a in statuses
+        ]
+        print_table(console, columns, rows, right_aligned=("bytes", "rows", "bad"), shorten=("file", "reason"))

@@ -13,13 +13,13 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import (
     MAX_LISTED_PARTITIONS,
-    TableGrid,
     format_bytes,
     format_count,
     format_duration,
     format_iso_time,
     format_time,
     pluralize,
+    print_table,
 )
 from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPartition, Priority
 from nova_assets.store.store import Store
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     "--cancel", metavar="ID", help="Cancel backfill ID. Partitions that it has not computed yet stay as they are."
 )
 @click.option("--dry-run", is_flag=True, help="List the partitions and what they cost last time. Change nothing.")
-@click.pass_obj
 def backfill(
     deployment: Deployment,
     dataset: str | None,
@@ -97,7 +96,6 @@ def backfill(
 @click.command(cls=NovaCommand)
 @click.argument("backfill_id", metavar="[ID]", required=False)
 @click.option("--limit", default=20, show_default=True, help="Maximum number of backfills, newest first.")
-@click.pass_obj
 def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> CommandResult:
     """List the backfills with their requester, reason and progress. With ID, list each partition of that backfill.
 
@@ -164,16 +162,13 @@ def _preview_result(preview: BackfillPreview, created: Backfill | None) -> Comma
     }
 
     def show(console: Console) -> None:
-        grid = TableGrid("dataset", "partition", "rows", "size", "took", right_aligned=("rows", "size", "took"))
+        rows = []
         for d, p in parts[:MAX_LISTED_PARTITIONS]:
-            cost = preview.costs.get((d, p))
-            cost_cells = (
-                ("", "", "")
-                if cost is None
-                else (format_count(cost.rows), format_bytes(cost.bytes), format_duration(cost.seconds))
-            )
-            grid.add(d, p, *cost_cells)
-        console.print(grid)
+            c = preview.costs.get((d, p))
+            costs = () if c is None else (format_count(c.rows), format_bytes(c.bytes), format_duration(c.seconds))
+            rows.append((d, p, *costs))
+        numbers = ("rows", "size", "took")
+        print_table(console, ("dataset", "partition", *numbers), rows, right_aligned=numbers)
         if len(parts) > MAX_LISTED_PARTITIONS:
             console.print(f"and {len(parts) - MAX_LISTED_PARTITIONS} more")
         about = "" if estimated_seconds is None else f", in about {format_duration(estimated_seconds)}"
@@ -224,30 +219,13 @@ def _backfill_json(backfill_request: Backfill) -> dict[str, Any]:
 
 
 def _show_backfills(console: Console, requests: Sequence[Backfill]) -> None:
-    grid = TableGrid(
-        "backfill",
-        "state",
-        "made",
-        "of",
-        "priority",
-        "requested",
-        "by",
-        "why",
-        right_aligned=("made", "of"),
-        shorten=("why",),
-    )
+    columns = ("backfill", "state", "made", "of", "priority", "requested", "by", "why")
+    rows = []
     for b in requests:
-        grid.add(
-            b.id,
-            b.state,
-            format_count(b.partition_counts.get("made", 0)),
-            format_count(b.partition_count),
-            b.priority,
-            format_time(b.at),
-            b.by,
-            b.why,
-        )
-    console.print(grid if requests else "there are no backfills yet; nova backfill DATASET requests one")
+        made, of = format_count(b.partition_counts.get("made", 0)), format_count(b.partition_count)
+        rows.append((b.id, b.state, made, of, b.priority, format_time(b.at), b.by, b.why))
+    empty = "there are no backfills yet; nova backfill DATASET requests one"
+    print_table(console, columns, rows, right_aligned=("made", "of"), shorten=("why",), empty=empty)
 
 
 def _show_backfill(
@@ -259,15 +237,10 @@ def _show_backfill(
     if request.why:
         console.print(f"why: {request.why}")
     console.print(f"downstream: {', '.join(request.downstream) or 'none'}; priority: {request.priority}")
-    grid = TableGrid("dataset", "partition", "state", "number", "execution")
-    for part, state in parts_with_state[:MAX_LISTED_PARTITIONS]:
-        grid.add(
-            part.dataset,
-            part.partition,
-            state,
-            "" if part.seq is None else format_count(part.seq),
-            part.execution_id or "",
-        )
-    console.print(grid)
+    rows = [
+        (p.dataset, p.partition, state, "" if p.seq is None else format_count(p.seq), p.execution_id or "")
+        for p, state in parts_with_state[:MAX_LISTED_PARTITIONS]
+    ]
+    print_table(console, ("dataset", "partition", "state", "number", "execution"), rows)
     if len(parts_with_state) > MAX_LISTED_PARTITIONS:
         console.print(f"and {len(parts_with_state) - MAX_LISTED_PARTITIONS} more")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from datetime import datetime
 from typing import Any
 
 import click
@@ -12,12 +11,12 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment, check_catalog_exists
 from nova_assets.cli.rendering import (
-    TableGrid,
     escape_unprintable,
     format_bytes,
     format_iso_time,
     format_time,
     pluralize,
+    print_table,
 )
 from nova_assets.model.backup import Backup, BackupSummary
 
@@ -33,7 +32,6 @@ DEFAULT_HOLD = "7d"
 )
 @click.option("--release", is_flag=True, help="End the hold of the backup in FOLDER. FOLDER may also be its id.")
 @click.option("--dry-run", is_flag=True, help="Show the backup that would be made or released. Change nothing.")
-@click.pass_obj
 def backup(deployment: Deployment, folder: str | None, hold: str | None, release: bool, dry_run: bool) -> CommandResult:
     """Back up the catalog into FOLDER, which must be new or empty, while others write. Without FOLDER, list the backups
     that hold files.
@@ -95,9 +93,9 @@ def _release(deployment: Deployment, folder: str, dry_run: bool) -> CommandResul
 
 def _list_backups(deployment: Deployment) -> CommandResult:
     with deployment.open_read_only() as store:
-        now, backups = store.catalog.now(), store.backups()
+        backups = store.backups()
     return CommandResult(
-        {"backups": [_backup_json(b) for b in backups]}, lambda console: _show_backups(console, backups, now)
+        {"backups": [_backup_json(b) for b in backups]}, lambda console: _show_backups(console, backups)
     )
 
 
@@ -146,14 +144,12 @@ def _format_release(released_backup: Backup, *, is_held: bool, dry_run: bool) ->
     return f"The {subject} is released. Its folder stays as it is."
 
 
-def _show_backups(console: Console, backups: list[Backup], now: datetime) -> None:
-    if not backups:
-        console.print("No backup holds files. nova backup FOLDER makes one.")
-        return
-    grid = TableGrid("id", "folder", "made", "holds files until")
-    for b in backups:
-        grid.add(b.id[:8], escape_unprintable(b.folder), format_time(b.made_at), format_time(b.held_until))
-    console.print(grid)
+def _show_backups(console: Console, backups: list[Backup]) -> None:
+    rows = [
+        (b.id[:8], escape_unprintable(b.folder), format_time(b.made_at), format_time(b.held_until)) for b in backups
+    ]
+    empty = "No backup holds files. nova backup FOLDER makes one."
+    print_table(console, ("id", "folder", "made", "holds files until"), rows, empty=empty)
 
 
 def _print_command(console: Console, command: str) -> None:
@@ -164,4 +160,4 @@ def _print_command(console: Console, command: str) -> None:
 
 def _print_line(console: Console, text: str) -> None:
     """Print a text that may contain paths, unwrapped, so that it can be copied."""
-    console.print(escape_unprintable(text), soft_wrap=True, markup=False, highlight=False)
+    console.print(escape_unprintable(text), soft_wrap=True)

@@ -9,13 +9,12 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, elide_middle_rows, format_iso_time, format_time, pluralize
+from nova_assets.cli.rendering import elide_middle_rows, format_iso_time, format_time, pluralize, print_table
 from nova_assets.execution.trigger_state import BindingState
 from nova_assets.model.definition_description import BindingInfo
 
 
 @click.command(cls=NovaCommand)
-@click.pass_obj
 def bindings(deployment: Deployment) -> CommandResult:
     """List the bindings of the project: trigger, cursors, last execution, and whether they are due.
 
@@ -91,34 +90,35 @@ def _show_bindings(console: Console, states: list[BindingState], others: list[Bi
     if others:
         console.print()
         console.print("Registered, and not in the project (nova remove binding NAME releases what a cursor holds):")
-        grid = TableGrid("binding", "when", "cursors", "state", shorten=("when", "cursors"))
+        rows = []
         for info in others:
             cursors = ", ".join(f"{channel} {seq}" for channel, seq in info.cursors.items()) or "none"
-            grid.add(info.name, info.when or "by hand", cursors, str(info.status))
-        console.print(grid)
+            rows.append((info.name, info.when or "by hand", cursors, str(info.status)))
+        print_table(console, ("binding", "when", "cursors", "state"), rows, shorten=("when", "cursors"))
 
 
 def _show_project_bindings(console: Console, states: list[BindingState]) -> None:
     columns = ("binding", "when", "cursors", "lag", "last execution (UTC)", "due")
-    grid = TableGrid(*columns, right_aligned=("lag",), shorten=("when", "due"))
-    for state in states:
-        partition_columns = ", ".join(d.column for d in state.binding.dimensions)
-        when = "by hand" if state.binding.when is None else str(state.binding.when)
-        grid.add(
-            state.binding.name,
-            f"{when}, per {partition_columns}" if partition_columns else when,
-            _format_cursors(state),
-            str(state.lag) if state.cursors else "",
-            "never" if state.last is None else f"{state.last.state} {format_time(state.last.started_at)}",
-            _format_due(state),
-        )
-    console.print(grid)
+    print_table(console, columns, map(_binding_cells, states), right_aligned=("lag",), shorten=("when", "due"))
     for state in states:
         if state.binding.dimensions and state.due:
             console.print()
             console.print(f"{state.binding.name} is due in {pluralize(len(state.due), 'partition')}:")
             for partition in elide_middle_rows(sorted(state.due)):
                 console.print(f"  {partition}" + (f": {state.due[partition]}" if partition in state.due else ""))
+
+
+def _binding_cells(state: BindingState) -> tuple[str, ...]:
+    partition_columns = ", ".join(d.column for d in state.binding.dimensions)
+    when = "by hand" if state.binding.when is None else str(state.binding.when)
+    return (
+        state.binding.name,
+        f"{when}, per {partition_columns}" if partition_columns else when,
+        _format_cursors(state),
+        str(state.lag) if state.cursors else "",
+        "never" if state.last is None else f"{state.last.state} {format_time(state.last.started_at)}",
+        _format_due(state),
+    )
 
 
 def _format_cursors(state: BindingState) -> str:

@@ -19,7 +19,6 @@ from nova_assets.store.listings import channels_table
 
 
 @click.command(cls=NovaCommand)
-@click.pass_obj
 def channels(deployment: Deployment) -> CommandResult:
     """List the registered channels, with the blocks and sizes of their head snapshots.
 

@@ -37,7 +37,6 @@ from nova_assets.sql.statement.dataset_statement import DatasetStatement
     default=True,
     help="Also analyse new and changed queries with Spark, which starts if necessary.",
 )
-@click.pass_obj
 def check(deployment: Deployment, against: str | None, spark: bool) -> CommandResult:
     """Compare the project's datasets in SQL with the deployed datasets, and list the breaking changes.
 
@@ -173,7 +172,7 @@ def _comparison_result(
             of_them = f"{pluralize(len(changes), 'change')}, {number or 'none'} of them breaking"
             console.print(of_them if changes else "no changes")
         for error in replacements.refused.values():
-            console.print(error.render(), markup=False)
+            console.print(error.render())
         if replacements.by_base:
             show_columns_by_base(console, replacements.by_base, project)
             console.print("next: nova init --replace, then nova tick")
@@ -197,9 +196,9 @@ def _show_analysis(console: Console, analysis: SparkAnalysis | None) -> None:
         console.print("Spark has not analysed the queries: nova inferred columns and types by its own rules")
         return
     for error in analysis.error_by_dataset.values():
-        console.print(error.render(), markup=False)
+        console.print(error.render())
     for name, reason in analysis.skip_reason_by_dataset.items():
-        console.print(f"Spark has not analysed {name}: {reason}", markup=False)
+        console.print(f"Spark has not analysed {name}: {reason}")
     if analysis.confirmed:
         console.print(f"Spark confirms {pluralize(len(analysis.confirmed), 'dataset')}")
 

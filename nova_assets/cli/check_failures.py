@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     metavar="N",
     help="Maximum number of rows of each check.",
 )
-@click.pass_obj
 def check_failures(deployment: Deployment, channel: str, check: str | None, limit: int) -> CommandResult:
     """Show the rows that violate the data checks of CHANNEL.
 

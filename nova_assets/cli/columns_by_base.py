@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from nova_assets.cli.rendering import print_lines
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel_registration import ColumnsByBase
 from nova_assets.model.project import Project
@@ -38,8 +39,7 @@ def show_columns_by_base(console: Console, by_base: Mapping[str, ColumnsByBase],
             f"  store.read({name!r}, since=...) gets the difference in the new columns: rows from before lack the "
             "ended columns, and have null in those that begin",
         ]
-        for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_lines(console, lines)
 
 
 def _readers(project: Project, channel: str) -> Sequence[Binding]:

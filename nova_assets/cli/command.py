@@ -52,7 +52,8 @@ class CommandResult:
 
 
 class NovaCommand(click.Command):
-    """Command whose function returns a ``CommandResult``, with ``--json`` and the deployment options.
+    """Command with ``--json`` and the deployment options. Its function gets the ``Deployment``, and the parameters by
+    name, and returns a ``CommandResult``.
 
     Args:
         checks_project: load the project first, so that an invalid project fails before the command does anything. False
@@ -91,7 +92,8 @@ class NovaCommand(click.Command):
     def _compute_result(self, ctx: click.Context) -> CommandResult:
         if self.checks_project:
             ctx.obj.load_project()
-        result: CommandResult = super().invoke(ctx)
+        assert self.callback is not None
+        result: CommandResult = ctx.invoke(self.callback, ctx.obj, **ctx.params)
         return result
 
     def _run_with_text(self, ctx: click.Context) -> int:

@@ -11,12 +11,12 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import (
-    TableGrid,
     block_json,
     format_bytes,
     format_count,
     pluralize,
     print_progress,
+    print_table,
 )
 from nova_assets.model.commit import Commit
 from nova_assets.plan.compaction import PlannedCompaction
@@ -33,7 +33,6 @@ from nova_assets.plan.compaction import PlannedCompaction
 @click.option("--chain", "chain_deltas", is_flag=True, help="Chain deltas into fewer deltas instead of adding a base.")
 @click.option("--partition", metavar="COL=VALUE[/…]", help="Only this partition.")
 @click.option("--dry-run", is_flag=True, help="List what would be compacted, and why. Change nothing.")
-@click.pass_obj
 def compact(
     deployment: Deployment,
     channels: tuple[str, ...],
@@ -81,20 +80,19 @@ def _compaction_json(channel: str, compactions: tuple[PlannedCompaction, ...], c
 def _show_compactions(
     console: Console, results: list[tuple[str, tuple[PlannedCompaction, ...], Commit | None]], dry_run: bool
 ) -> None:
-    grid = TableGrid(
-        "channel", "partition", "block", "why", "rows", "bytes", right_aligned=("rows", "bytes"), shorten=("why",)
-    )
+    table = []
     for name, compactions, commit in results:
         written_blocks = {} if commit is None else {(b.partition, b.range): b for b in commit.blocks}
         for c in compactions:
             block = written_blocks.get((c.partition, c.range))
             rows, size = ("", "") if block is None else (format_count(block.rows), format_bytes(block.bytes))
-            grid.add(name, c.partition or "(whole)", c.range, c.why, rows, size)
-    if not grid.row_count:
+            table.append((name, c.partition or "(whole)", c.range, c.why, rows, size))
+    if not table:
         console.print("Nothing to compact.")
         return
     console.print("Would be compacted:" if dry_run else "Compacted:")
-    console.print(grid)
+    columns = ("channel", "partition", "block", "why", "rows", "bytes")
+    print_table(console, columns, table, right_aligned=("rows", "bytes"), shorten=("why",))
     for name, _, commit in results:
         for spent in () if commit is None else commit.details.get("ways", ()):
             console.print(f"{name}: {_format_compaction_cost(spent)}")

@@ -6,14 +6,14 @@ import click
 from click.shell_completion import get_completion_class
 
 from nova_assets.cli.command import CommandResult, NovaCommand
+from nova_assets.cli.deployment import Deployment
 
 _VARIABLE = "_NOVA_COMPLETE"
 
 
 @click.command(cls=NovaCommand, checks_project=False)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> CommandResult:
+def completion(deployment: Deployment, shell: str) -> CommandResult:
     """Print the script by which a shell completes the arguments of nova.
 
     \b
@@ -27,5 +27,5 @@ def completion(ctx: click.Context, shell: str) -> CommandResult:
     """
     completion_class = get_completion_class(shell)
     assert completion_class is not None
-    script = completion_class(ctx.find_root().command, {}, "nova", _VARIABLE).source()
+    script = completion_class(click.get_current_context().find_root().command, {}, "nova", _VARIABLE).source()
     return CommandResult({"shell": shell, "script": script}, lambda console: console.out(script, highlight=False))

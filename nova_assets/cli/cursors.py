@@ -10,10 +10,10 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import (
-    TableGrid,
     elide_middle_rows,
     format_iso_time,
     format_time,
+    print_table,
 )
 from nova_assets.model.channel_state import Cursor
 from nova_assets.plan.timeline_chart import cursors_of_unrun_bindings
@@ -21,7 +21,6 @@ from nova_assets.plan.timeline_chart import cursors_of_unrun_bindings
 
 @click.command(cls=NovaCommand)
 @click.argument("binding", required=False)
-@click.pass_obj
 def cursors(deployment: Deployment, binding: str | None) -> CommandResult:
     """Show how far each binding has read its channels, and how far it lags behind their heads.
 
@@ -63,15 +62,22 @@ def _cursor_json(cursor: Cursor) -> dict[str, Any]:
 
 
 def _show_cursors(console: Console, all_cursors: list[Cursor]) -> None:
-    if not all_cursors:
-        console.print("no binding has a cursor yet\nnova run BINDING runs a binding; nova bindings lists the bindings")
-        return
-    columns = ("binding", "channel", "cursor", "head", "lag", "moved (UTC)")
-    grid = TableGrid(*columns, right_aligned=("cursor", "head", "lag"), shorten=("channel",))
-    for c in elide_middle_rows(all_cursors):
-        if isinstance(c, str):
-            grid.add(c)
-            continue
-        name = f"{c.binding} {c.partition}".rstrip()
-        grid.add(name, c.channel, str(c.seq), str(c.head), str(c.lag), format_time(c.moved_at))
-    console.print(grid)
+    rows = [
+        (
+            f"{c.binding} {c.partition}".rstrip(),
+            c.channel,
+            str(c.seq),
+            str(c.head),
+            str(c.lag),
+            format_time(c.moved_at),
+        )
+        for c in all_cursors
+    ]
+    print_table(
+        console,
+        ("binding", "channel", "cursor", "head", "lag", "moved (UTC)"),
+        elide_middle_rows(rows),
+        right_aligned=("cursor", "head", "lag"),
+        shorten=("channel",),
+        empty="no binding has a cursor yet\nnova run BINDING runs a binding; nova bindings lists the bindings",
+    )

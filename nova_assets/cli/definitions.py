@@ -11,7 +11,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.name_completion import DEFINITION_NAME
-from nova_assets.cli.rendering import TableGrid, format_iso_time, format_time
+from nova_assets.cli.rendering import format_iso_time, format_time, print_table
 from nova_assets.model.definition_description import DefinitionDescription, TriggerInfo, WorkflowetteInfo
 from nova_assets.model.firing import Firing
 from nova_assets.model.registered_definition import DEFINITION_KINDS, DefinitionStatus, DefinitionVersion
@@ -21,7 +21,6 @@ name_argument = click.argument("name", metavar="NAME", type=DEFINITION_NAME)
 
 
 @click.command(cls=NovaCommand)
-@click.pass_obj
 def workflowettes(deployment: Deployment) -> CommandResult:
     """List the workflowettes with their tasks, ports and bindings. A workflowette is registered with its first binding.
 
@@ -49,7 +48,6 @@ def workflowettes(deployment: Deployment) -> CommandResult:
 
 
 @click.command(cls=NovaCommand)
-@click.pass_obj
 def triggers(deployment: Deployment) -> CommandResult:
     """List the triggers with their last firing, and those that are paused or removed. A trigger has the name of its
     binding.
@@ -80,7 +78,6 @@ def triggers(deployment: Deployment) -> CommandResult:
 @kind_argument
 @name_argument
 @click.option("--version", type=int, metavar="N", help="Also print the content of version N.")
-@click.pass_obj
 def describe(deployment: Deployment, kind: str, name: str, version: int | None) -> CommandResult:
     """Describe the channel, workflowette, binding or trigger NAME: what it is connected to, and its versions with who
     registered them, when, and what differed.
@@ -103,7 +100,6 @@ def describe(deployment: Deployment, kind: str, name: str, version: int | None) 
 @kind_argument
 @name_argument
 @click.option("--dry-run", is_flag=True, help="Only check that it exists. Change nothing.")
-@click.pass_obj
 def pause(deployment: Deployment, kind: str, name: str, dry_run: bool) -> CommandResult:
     """Pause the channel, workflowette, binding or trigger NAME, until nova resume.
 
@@ -122,7 +118,6 @@ def pause(deployment: Deployment, kind: str, name: str, dry_run: bool) -> Comman
 @kind_argument
 @name_argument
 @click.option("--dry-run", is_flag=True, help="Only check that it exists. Change nothing.")
-@click.pass_obj
 def resume(deployment: Deployment, kind: str, name: str, dry_run: bool) -> CommandResult:
     """Resume the channel, workflowette, binding or trigger NAME that nova pause has paused.
 
@@ -185,26 +180,22 @@ def _firing_json(firing: Firing | None) -> dict[str, Any] | None:
 
 
 def _show_workflowettes(console: Console, infos: list[WorkflowetteInfo]) -> None:
-    if not infos:
-        console.print("no workflowette is registered, and the project has none")
-        return
-    grid = TableGrid("workflowette", "tasks", "ports", "bindings", "state", shorten=("tasks", "ports"))
-    for info in infos:
-        state = _format_state(info.status, info.in_project)
-        grid.add(info.name, ", ".join(info.tasks), ", ".join(info.ports), ", ".join(info.bindings), state)
-    console.print(grid)
+    columns = ("workflowette", "tasks", "ports", "bindings", "state")
+    rows = [
+        (i.name, *map(", ".join, (i.tasks, i.ports, i.bindings)), _format_state(i.status, i.in_project)) for i in infos
+    ]
+    empty = "no workflowette is registered, and the project has none"
+    print_table(console, columns, rows, shorten=("tasks", "ports"), empty=empty)
 
 
 def _show_triggers(console: Console, infos: list[TriggerInfo]) -> None:
-    if not infos:
-        console.print("no binding has a trigger")
-        return
-    grid = TableGrid("binding", "when", "last firing (UTC)", "state", shorten=("when", "state"))
+    rows = []
     for info in infos:
         firing = info.last_firing
         fired = "never" if firing is None else f"{firing.state} {format_time(firing.at)}"
-        grid.add(info.binding, info.when, fired, info.off or _format_state(info.status, info.in_project))
-    console.print(grid)
+        rows.append((info.binding, info.when, fired, info.off or _format_state(info.status, info.in_project)))
+    columns = ("binding", "when", "last firing (UTC)", "state")
+    print_table(console, columns, rows, shorten=("when", "state"), empty="no binding has a trigger")
 
 
 def _format_state(status: DefinitionStatus, in_project: bool) -> str:
@@ -216,23 +207,26 @@ def _show_description(console: Console, description: DefinitionDescription, chos
     for relation, names in description.related.items():
         console.print(f"  {relation}: {', '.join(names) or 'nothing'}", soft_wrap=True)
     console.print()
-    if not description.versions:
-        console.print("No version is recorded. The next registration records one.")
-    else:
-        grid = TableGrid(
-            "version", "registered (UTC)", "by", "changes", right_aligned=("version",), shorten=("changes",)
-        )
-        for version in description.versions:
-            changes = ", ".join(version.changes) or ("first version" if version.number == 1 else "nothing")
-            grid.add(str(version.number), format_time(version.registered_at), version.registered_by, changes)
-        console.print(grid)
+    rows = []
+    for version in description.versions:
+        changes = ", ".join(version.changes) or ("first version" if version.number == 1 else "nothing")
+        rows.append((str(version.number), format_time(version.registered_at), version.registered_by, changes))
+    print_table(
+        console,
+        ("version", "registered (UTC)", "by", "changes"),
+        rows,
+        right_aligned=("version",),
+        shorten=("changes",),
+        empty="No version is recorded. The next registration records one.",
+    )
     if description.executions:
         console.print()
-        grid = TableGrid("execution", "partition", "state", "started (UTC)", "version", right_aligned=("version",))
-        for e in description.executions:
-            version_text = "" if e.version is None else str(e.version)
-            grid.add(e.id[:8], e.partition, e.state, format_time(e.started_at), version_text)
-        console.print(grid)
+        executions = [
+            (e.id[:8], e.partition, e.state, format_time(e.started_at), "" if e.version is None else str(e.version))
+            for e in description.executions
+        ]
+        columns = ("execution", "partition", "state", "started (UTC)", "version")
+        print_table(console, columns, executions, right_aligned=("version",))
     if chosen is not None:
         console.print()
         console.print(json.dumps(dict(chosen.content), indent=2, sort_keys=True), soft_wrap=True)

@@ -39,7 +39,6 @@ _STATUS_STYLES: dict[Status, tuple[str, str]] = {
     type=click.IntRange(min=1),
     help="With --verify: number of files per channel, chosen at random.  [default: all]",
 )
-@click.pass_obj
 def doctor(
     deployment: Deployment,
     start_spark: bool,
@@ -155,8 +154,8 @@ def claim_warehouse_of_deployment(deployment: Deployment, dry_run: bool) -> Comm
     def show(console: Console) -> None:
         owns = "would own" if dry_run else "owns"
         source = "" if copied_from is None else f", a copy of {copied_from},"
-        console.print(f"{catalog}{source} {owns} the warehouse {warehouse}", markup=False, highlight=False)
-        console.print(f"commits of other copies of this catalog {'would' if dry_run else 'will'} fail", markup=False)
+        console.print(f"{catalog}{source} {owns} the warehouse {warehouse}")
+        console.print(f"commits of other copies of this catalog {'would' if dry_run else 'will'} fail")
 
     data = {"dry_run": dry_run, "catalog": catalog, "warehouse": warehouse, "copied_from": copied_from}
     return CommandResult(data, show)

@@ -16,7 +16,6 @@ from nova_assets.model.commit import Commit
     "--expired", is_flag=True, help="All partitions whose retention period is over, as automatic maintenance does."
 )
 @click.option("--dry-run", is_flag=True, help="List the partitions that would be dropped. Change nothing.")
-@click.pass_obj
 def drop(deployment: Deployment, channel: str, partition: str | None, expired: bool, dry_run: bool) -> CommandResult:
     """Drop partitions of CHANNEL: from the next number on they are empty.
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, format_count, pluralize, print_progress
+from nova_assets.cli.rendering import format_count, pluralize, print_lines, print_progress, print_table
 from nova_assets.model.execution import Execution
 from nova_assets.store.due_runs import DuePlan, DueRun
 
@@ -45,11 +45,11 @@ def plan_due(deployment: Deployment, select: tuple[str, ...], command: str) -> C
 def _show_plan(console: Console, due_plan: DuePlan) -> None:
     for step in due_plan.steps:
         waits = "" if step.is_execution else "waits: "
-        console.print(f"{step.name}: {waits}{step.why}", markup=False, soft_wrap=True)
+        console.print(f"{step.name}: {waits}{step.why}", soft_wrap=True)
     if not any(s.is_execution for s in due_plan.steps):
         console.print("nothing is due")
     for rows in due_plan.shared:
-        console.print(f"{rows}{_UNKNOWN if rows.runs_python is None else ''}", markup=False, soft_wrap=True)
+        console.print(f"{rows}{_UNKNOWN if rows.runs_python is None else ''}", soft_wrap=True)
 
 
 _UNKNOWN = "; computed once if the function runs Python in Spark's workers, which shows when it is called"
@@ -59,18 +59,11 @@ def _show(console: Console, due_runs: list[DueRun]) -> None:
     if not due_runs:
         console.print("nothing is due")
         return
-    grid = TableGrid(
-        "binding", "due because", "", "rows written", right_aligned=("rows written",), shorten=("due because",)
-    )
-    for r in due_runs:
-        rows = "" if r.execution is None else format_count(_rows_written(r))
-        grid.add(r.name, r.why, _state(r), rows)
-    console.print(grid)
-    for r in due_runs:
-        if r.error is not None or r.waits:
-            console.print(f"{r.name}: {r.error or r.waits}", markup=False, soft_wrap=True)
-    for text in dict.fromkeys(_shared_texts(due_runs)):
-        console.print(text, markup=False, soft_wrap=True)
+    rows = [(r.name, r.why, _state(r), "" if r.execution is None else format_count(_rows_written(r))) for r in due_runs]
+    columns = ("binding", "due because", "", "rows written")
+    print_table(console, columns, rows, right_aligned=("rows written",), shorten=("due because",))
+    print_lines(console, (f"{r.name}: {r.error or r.waits}" for r in due_runs if r.error is not None or r.waits))
+    print_lines(console, dict.fromkeys(_shared_texts(due_runs)))
     console.print(f"{pluralize(sum(r.execution is not None for r in due_runs), 'execution')} committed")
 
 

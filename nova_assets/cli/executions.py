@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, format_iso_time, format_time
+from nova_assets.cli.rendering import format_iso_time, format_time, print_table
 from nova_assets.model.execution import Execution
 from nova_assets.store.binding_executions import OpenExecution
 
@@ -22,7 +22,6 @@ _HOLDER_TEXTS = {
 
 
 @click.command(cls=NovaCommand)
-@click.pass_obj
 def executions(deployment: Deployment) -> CommandResult:
     """List the executions that have not ended: running ones, and failed ones that can be resumed. Executions of
     inserts, reads and your own Dagster assets are listed, too.
@@ -44,7 +43,6 @@ def executions(deployment: Deployment) -> CommandResult:
 @click.argument("execution_id", metavar="ID")
 @click.option("--force", is_flag=True, help="End the execution even if its process is alive or unknown.")
 @click.option("--dry-run", is_flag=True, help="Show the execution that would be ended. Change nothing.")
-@click.pass_obj
 def release(deployment: Deployment, execution_id: str, force: bool, dry_run: bool) -> CommandResult:
     """End execution ID without a commit. The first characters of an id that nova executions lists are enough.
 
@@ -86,13 +84,15 @@ def _show_executions(console: Console, open_executions: list[OpenExecution]) -> 
     if not open_executions:
         console.print("Every execution has ended.")
         return
-    grid = TableGrid("id", "of", "partition", "state", "since", "lease until", "holder", shorten=("holder",))
+    rows = []
     for open_execution in open_executions:
         e = open_execution.execution
         lease_text = f"{format_time(e.lease_until)}{' (expired)' if open_execution.lapsed else ''}"
         holder = f"{_HOLDER_TEXTS[open_execution.holder]}: {e.owner}"
-        grid.add(e.id[:8], _binding_or_purpose(e), e.partition, e.state, format_time(e.started_at), lease_text, holder)
-    console.print(grid)
+        of, since = _binding_or_purpose(e), format_time(e.started_at)
+        rows.append((e.id[:8], of, e.partition, e.state, since, lease_text, holder))
+    columns = ("id", "of", "partition", "state", "since", "lease until", "holder")
+    print_table(console, columns, rows, shorten=("holder",))
     if any(e.may_end for e in open_executions):
         console.print(
             "nova release ID ends an execution whose process has died; the next run of its binding does so, too"

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.rendering import print_lines
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_table import is_database_url
@@ -80,7 +81,6 @@ def _database_options(function: Any) -> Any:
 @click.option("--done", metavar="FILE", help="Name of the file that marks a folder as complete.")
 @_database_options
 @click.option("--dry-run", is_flag=True, help="Print the file. Write nothing.")
-@click.pass_obj
 def add(
     deployment: Deployment,
     /,
@@ -135,7 +135,6 @@ def add(
 @external.command(cls=NovaCommand, checks_project=False)
 @click.argument("channels", nargs=-1, metavar="[CHANNEL]...")
 @click.option("--write", is_flag=True, help="Update the columns in the files of the definitions.")
-@click.pass_obj
 def check(deployment: Deployment, channels: tuple[str, ...], write: bool) -> CommandResult:
     """Compare the columns of external tables with their sources. By default, check all external channels.
 
@@ -160,9 +159,9 @@ def check(deployment: Deployment, channels: tuple[str, ...], write: bool) -> Com
 
 def _show_new(console: Console, new: NewExternal, file: Path, dry_run: bool) -> None:
     if dry_run:
-        console.print(new.sql.rstrip(), markup=False, highlight=False, soft_wrap=True)
+        console.print(new.sql.rstrip(), soft_wrap=True)
     else:
-        console.print(f"wrote {file}; next: nova refresh {new.name}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"wrote {file}; next: nova refresh {new.name}", soft_wrap=True)
 
 
 def _show_checked(console: Console, checked: list[CheckedExternal]) -> None:
@@ -175,8 +174,7 @@ def _show_checked(console: Console, checked: list[CheckedExternal]) -> None:
         else:
             lines = [f"{result.channel}:{' written to ' + str(one.file) if one.is_written else ''}"]
             lines += [f"  {'breaking: ' if c.breaking else ''}{c.text}" for c in result.changes]
-        for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_lines(console, lines)
 
 
 @dataclass(frozen=True, slots=True)

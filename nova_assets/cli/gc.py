@@ -10,10 +10,10 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import (
-    TableGrid,
     block_json,
     format_block_name,
     format_bytes,
+    print_table,
 )
 from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 
@@ -26,7 +26,6 @@ from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 @click.option(
     "--dry-run", is_flag=True, help="List each block, whether it would be removed, and what retains it. Change nothing."
 )
-@click.pass_obj
 def gc(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dry_run: bool) -> CommandResult:
     """Remove the blocks of CHANNELs, or of all channels, that no consumer, no running execution and no retention
     period retains.
@@ -77,7 +76,7 @@ def _garbage_collection_json(
 def _show_garbage_collections(
     console: Console, results: list[tuple[str, tuple[RetentionVerdict, ...], CollectedGarbage | None]], dry_run: bool
 ) -> None:
-    grid = TableGrid("channel", "block", "bytes", "", "held by", right_aligned=("bytes",), shorten=("held by",))
+    rows = []
     for name, verdicts, collection in results:
         collected_ids = (
             {b.id for b in collection.blocks}
@@ -86,8 +85,12 @@ def _show_garbage_collections(
         )
         for v in verdicts:
             word = ("would be collected" if dry_run else "collected") if v.block.id in collected_ids else "stays"
-            grid.add(name, format_block_name(v.block), format_bytes(v.block.bytes), word, "; ".join(v.held_by))
-    if not grid.row_count:
-        console.print("There are no blocks.")
-        return
-    console.print(grid)
+            rows.append((name, format_block_name(v.block), format_bytes(v.block.bytes), word, "; ".join(v.held_by)))
+    print_table(
+        console,
+        ("channel", "block", "bytes", "", "held by"),
+        rows,
+        right_aligned=("bytes",),
+        shorten=("held by",),
+        empty="There are no blocks.",
+    )

@@ -18,7 +18,7 @@ from rich.console import Console
 from nova_assets.cli.columns_by_base import columns_by_base_json, show_columns_by_base
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, format_merge_model, pluralize
+from nova_assets.cli.rendering import format_merge_model, pluralize, print_lines, print_table
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.errors import ArgumentRefused
 from nova_assets.masking import mask_address
@@ -89,7 +89,6 @@ class Initialisation:
 )
 @click.option("--replace", is_flag=True, help="Replace registered definitions that differ.")
 @click.option("--dry-run", is_flag=True, help="Show what would be created and registered. Change nothing.")
-@click.pass_obj
 def init(deployment: Deployment, name: str | None, template: str | None, replace: bool, dry_run: bool) -> CommandResult:
     """Create the catalog and the warehouse, and register the channels and bindings of the project, if one is
     configured. With NAME, lay out a new project in the folder NAME instead.
@@ -128,9 +127,9 @@ def _lay_out(project: NewProject, dry_run: bool) -> CommandResult:
     def show(console: Console) -> None:
         console.print(f"{project.folder}: {'would be laid out' if dry_run else 'laid out'} ({project.template})")
         for file in project.text_by_file:
-            console.print(f"  {file}", markup=False, highlight=False)
+            console.print(f"  {file}")
         if not dry_run:
-            console.print(f"next: cd {project.folder.name}, and the two commands in README.md", markup=False)
+            console.print(f"next: cd {project.folder.name}, and the two commands in README.md")
 
     files = list(project.text_by_file)
     data = {"dry_run": dry_run, "folder": str(project.folder), "template": project.template, "files": files}
@@ -227,15 +226,13 @@ def _show_initialisation(console: Console, initialisation: Initialisation) -> No
     names = [b.name for b in initialisation.project.bindings]
     console.print(f"project    {initialisation.project_name}: {pluralize(len(names), 'binding')} ({', '.join(names)})")
     console.print()
-    grid = TableGrid("channel", "merge", "", shorten=("merge",))
+    rows = []
     for r in initialisation.channels:
         words = _ACTION_TEXTS[r.action][0 if initialisation.dry_run else 1]
         different = f" (different: {', '.join(r.differences)})" if r.differences else ""
-        grid.add(r.channel.name, format_merge_model(r.channel.merge), words + different)
-    console.print(grid)
-    for r in initialisation.channels:
-        if r.refusal is not None:
-            console.print(r.refusal.render(), markup=False, soft_wrap=True)
+        rows.append((r.channel.name, format_merge_model(r.channel.merge), words + different))
+    print_table(console, ("channel", "merge", ""), rows, shorten=("merge",))
+    print_lines(console, (r.refusal.render() for r in initialisation.channels if r.refusal is not None))
     by_base = {r.channel.name: r.by_base for r in initialisation.channels if r.by_base is not None}
     show_columns_by_base(console, by_base, initialisation.project)
 

@@ -10,7 +10,14 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, block_json, format_block_name, format_bytes, pluralize, print_progress
+from nova_assets.cli.rendering import (
+    block_json,
+    format_block_name,
+    format_bytes,
+    pluralize,
+    print_progress,
+    print_table,
+)
 from nova_assets.errors import DagsterUnavailable, DefinitionError
 from nova_assets.model.block import Kind
 from nova_assets.model.block_options import BLOCK_FORMATS, BlockFormat, MergeName, merge_model_by_name
@@ -63,7 +70,6 @@ from nova_assets.store.store import Store
     help="Let Dagster launch the runs that become due at once, instead of with its next sensor tick.",
 )
 @click.option("--dry-run", is_flag=True, help="Check the files against the channel. Change nothing.")
-@click.pass_obj
 def insert(
     deployment: Deployment,
     channel: str,
@@ -168,10 +174,9 @@ def _show_insert_check(console: Console, insert_check: InsertCheck, file_count: 
         else f"Δ({insert_check.head}→{insert_check.next_number})"
     )
     console.print(f"{pluralize(file_count, 'file')} would become {insert_check.channel} {block}, with the columns")
-    grid = TableGrid("column", "type")
-    for field in insert_check.schema.fields:
-        grid.add(quote_identifier(field.name), str(field.type) + ("" if field.nullable else " NOT NULL"))
-    console.print(grid)
+    fields = insert_check.schema.fields
+    rows = [(quote_identifier(f.name), str(f.type) + ("" if f.nullable else " NOT NULL")) for f in fields]
+    print_table(console, ("column", "type"), rows)
 
 
 def _commit_json(channel: str, commit: Commit) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, format_iso_time, format_time, pluralize
+from nova_assets.cli.rendering import format_iso_time, format_time, pluralize, print_table
 from nova_assets.model.notification import QueuedNotification
 from nova_assets.store.notifications import DeliveryReport
 
@@ -27,7 +27,6 @@ _MAX_LISTED = 1000
 @click.option(
     "--dry-run", is_flag=True, help="List the undelivered notifications, of NOTIFIER or of all. Change nothing."
 )
-@click.pass_obj
 def notify(
     deployment: Deployment,
     notifier: str | None,
@@ -114,14 +113,12 @@ def _forget_result(notifier: str, existed: bool) -> CommandResult:
 
 def _queue_result(queue: list[QueuedNotification]) -> CommandResult:
     def show(console: Console) -> None:
-        if not queue:
-            console.print("no notification waits")
-            return
-        grid = TableGrid("notifier", "time (UTC)", "notification", "attempts", "next", shorten=("notification",))
+        rows = []
         for q in queue:
             due = "given up" if q.is_undeliverable else "now" if q.retry_at is None else format_time(q.retry_at)
-            grid.add(q.notifier, format_time(q.notification.at), q.notification.title, str(q.attempts), due)
-        console.print(grid)
+            rows.append((q.notifier, format_time(q.notification.at), q.notification.title, str(q.attempts), due))
+        columns = ("notifier", "time (UTC)", "notification", "attempts", "next")
+        print_table(console, columns, rows, shorten=("notification",), empty="no notification waits")
 
     return CommandResult({"dry_run": True, "notifications": [_queued_json(q) for q in queue]}, show)
 
@@ -139,4 +136,4 @@ def _queued_json(queued: QueuedNotification) -> dict[str, Any]:
 
 
 def _print(console: Console, text: str) -> None:
-    console.print(text, markup=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)

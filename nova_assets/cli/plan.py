@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     multiple=True,
     help="With --due: only this binding; with +, the bindings that follow it, too. Several times.",
 )
-@click.pass_obj
 def plan(
     deployment: Deployment,
     binding: str | None,
@@ -143,7 +142,7 @@ def _show_plan(console: Console, run_plan: RunPlan, trigger_text: str, forced_st
 def _show_forecast(console: Console, forecast: MaintenanceForecast, why: bool) -> None:
     console.print()
     console.print(f"{forecast.task} maintains {forecast.channel}: {forecast.choice.strategy}", style="bold")
-    console.print(forecast.choice.reason, markup=False, soft_wrap=True)
+    console.print(forecast.choice.reason, soft_wrap=True)
     if forecast.steps:
         rows = [("  " * depth + step, rule) for depth, step, rule in forecast.steps]
         print_table(console, ("step", "how a change passes through"), rows)

@@ -18,7 +18,6 @@ from nova_assets.store.listings import provenance_table
 @click.option("--since", type=int, metavar="N", help="Follow only changes after version N.")
 @click.option("--partition", metavar="COL=VALUE[/…]", help="One partition, or all partitions with these values.")
 @click.option("--downstream", is_flag=True, help="List the commits that used it, instead of those behind it.")
-@click.pass_obj
 def provenance(
     deployment: Deployment, channel: str, at: int | None, since: int | None, partition: str | None, downstream: bool
 ) -> CommandResult:

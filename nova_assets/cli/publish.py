@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, format_bytes, format_count, format_iso_time, format_time, pluralize
+from nova_assets.cli.rendering import format_bytes, format_count, format_iso_time, format_time, pluralize, print_table
 from nova_assets.model.published_version import PublicationPreview, PublishedVersion
 
 
@@ -22,7 +22,6 @@ from nova_assets.model.published_version import PublicationPreview, PublishedVer
     help="Import a folder in S3 or HDFS into the empty channel first, and keep the form of its files.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be published. Change nothing.")
-@click.pass_obj
 def publish(
     deployment: Deployment, channel: str, take_over: bool, take_over_from: str | None, dry_run: bool
 ) -> CommandResult:
@@ -67,7 +66,6 @@ def publish(
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
-@click.pass_obj
 def published(deployment: Deployment, channel: str) -> CommandResult:
     """List the published versions of CHANNEL: those that its tables show, and earlier ones that may still have readers.
     Files of a listed version are not deleted.
@@ -88,7 +86,6 @@ def published(deployment: Deployment, channel: str) -> CommandResult:
 @click.argument("channel")
 @click.argument("table", required=False)
 @click.option("--dry-run", is_flag=True, help="List the tables that would be removed. Change nothing.")
-@click.pass_obj
 def unpublish(deployment: Deployment, channel: str, table: str | None, dry_run: bool) -> CommandResult:
     """Stop publishing CHANNEL in TABLE, or in all its tables. The data of the channel stays. Remove the table from the
     channel's publish=, too, or it is published again.
@@ -118,27 +115,20 @@ def _published_version_json(version: PublishedVersion) -> dict[str, Any]:
 
 
 def _show_published_versions(console: Console, versions: list[PublishedVersion], empty_text: str) -> None:
-    if not versions:
-        console.print(empty_text)
-        return
-    grid = TableGrid(
-        "table", "edition", "at", "shown", "until", "rows", "bytes", "files",
-        right_aligned=("edition", "at", "rows", "bytes", "files"), shorten=("table",),
-    )  # fmt: skip
+    rows = []
     for e in versions:
-        shown_since = "in progress" if e.shown_at is None else format_time(e.shown_at)
-        shown_until = "" if e.superseded_at is None else format_time(e.superseded_at)
-        grid.add(
-            e.table,
-            str(e.number),
-            str(e.seq),
-            shown_since,
-            shown_until,
-            format_count(e.rows),
-            format_bytes(e.bytes),
-            format_count(e.files),
-        )
-    console.print(grid)
+        since = "in progress" if e.shown_at is None else format_time(e.shown_at)
+        until = "" if e.superseded_at is None else format_time(e.superseded_at)
+        sizes = (format_count(e.rows), format_bytes(e.bytes), format_count(e.files))
+        rows.append((e.table, str(e.number), str(e.seq), since, until, *sizes))
+    print_table(
+        console,
+        ("table", "edition", "at", "shown", "until", "rows", "bytes", "files"),
+        rows,
+        right_aligned=("edition", "at", "rows", "bytes", "files"),
+        shorten=("table",),
+        empty=empty_text,
+    )
 
 
 def _show_publishable_tables(console: Console, publishable_tables: list[PublicationPreview]) -> None:

@@ -74,7 +74,6 @@ def _parse_columns(ctx: click.Context, param: click.Parameter, value: str | None
     metavar="FILE",
     help="Write to FILE.parquet, FILE.csv or FILE.jsonl.",
 )
-@click.pass_obj
 def read(
     deployment: Deployment,
     channel: str,

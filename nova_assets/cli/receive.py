@@ -32,7 +32,6 @@ _MAX_LISTED = 20
 )
 @click.option("--announced-only", is_flag=True, help="Do not list the source to find files that were never announced.")
 @click.option("--dry-run", is_flag=True, help="List the files that would be ingested. Change nothing.")
-@click.pass_obj
 def receive(deployment: Deployment, channel: str, follow: bool, announced_only: bool, dry_run: bool) -> CommandResult:
     """Ingest the files that have arrived for CHANNEL in its source, each exactly once.
 

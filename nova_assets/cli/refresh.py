@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import pluralize
+from nova_assets.cli.rendering import pluralize, print_lines
 from nova_assets.errors import DefinitionError
 from nova_assets.model.channel import Channel
 from nova_assets.model.external_table import RefreshResult
@@ -28,7 +28,6 @@ MAX_LISTED = 10
     help="Drop partitions whose files are all missing, however many there are.",
 )
 @click.option("--dry-run", is_flag=True, help="List the changed partitions. Change nothing, and open no file.")
-@click.pass_obj
 def refresh(deployment: Deployment, channels: tuple[str, ...], accept_missing: bool, dry_run: bool) -> CommandResult:
     """Find changes that other systems made to external tables, and commit them. By default, refresh all external
     channels of the project.
@@ -124,5 +123,4 @@ def _format_partition_names(label: str, names: Sequence[str]) -> list[str]:
 
 def _show_results(console: Console, results: Sequence[RefreshResult], dry_run: bool) -> None:
     for refreshed in results:
-        for line in format_refreshed(refreshed, dry_run=dry_run):
-            console.print(line, markup=False, soft_wrap=True)
+        print_lines(console, format_refreshed(refreshed, dry_run=dry_run))

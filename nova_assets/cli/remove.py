@@ -10,7 +10,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.definitions import kind_argument, name_argument
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, is_terminal
+from nova_assets.cli.rendering import is_terminal, print_table
 from nova_assets.plan.removal import RemovalPlan
 
 
@@ -20,7 +20,6 @@ from nova_assets.plan.removal import RemovalPlan
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--undo", is_flag=True, help="Take the removal back. Possible until the next garbage collection.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed and orphaned. Change nothing.")
-@click.pass_obj
 def remove(deployment: Deployment, kind: str, name: str, yes: bool, undo: bool, dry_run: bool) -> CommandResult:
     """Remove the channel, workflowette, binding or trigger NAME. First shows what that orphans, and asks.
 
@@ -85,13 +84,8 @@ def _undo(deployment: Deployment, kind: str, name: str, dry_run: bool) -> Comman
 def show_removal(console: Console, removal: RemovalPlan) -> None:
     """Print what a removal removes, and what it orphans."""
     console.print(f"To be removed: {', '.join(map(str, removal.removed))}", soft_wrap=True)
-    if not removal.orphans:
-        console.print("It orphans nothing.")
-        return
-    grid = TableGrid("orphaned", "name", "", shorten=("",))
-    for orphan in removal.orphans:
-        grid.add(orphan.label, orphan.name, orphan.detail)
-    console.print(grid)
+    rows = [(o.label, o.name, o.detail) for o in removal.orphans]
+    print_table(console, ("orphaned", "name", ""), rows, shorten=("",), empty="It orphans nothing.")
 
 
 def _show_result(console: Console, removal: RemovalPlan, is_removed: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -153,9 +153,29 @@ def print_title(console: Console, title: str) -> None:
     console.print(f"\n{title}\n{'=' * len(title)}\n")
 
 
-def print_table(console: Console, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows of text as a table without right-aligned or shortened columns."""
-    grid = TableGrid(*columns)
+def print_table(
+    console: Console,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right_aligned: Sequence[str] = (),
+    shorten: Sequence[str] = (),
+    empty: str = "",
+) -> None:
+    """Print rows of text as a table.
+
+    Args:
+        rows: cells of each row. A text alone is a row of one cell, as ``elide_middle_rows`` makes it.
+        right_aligned, shorten: as for ``TableGrid``.
+        empty: text in place of a table without rows.
+    """
+    grid = TableGrid(*columns, right_aligned=right_aligned, shorten=shorten)
     for row in rows:
-        grid.add(*row)
-    console.print(grid)
+        grid.add(*([row] if isinstance(row, str) else row))
+    console.print(grid if grid.row_count or not empty else empty)
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines that are not wrapped, since they may hold paths and names to copy."""
+    for line in lines:
+        console.print(line, soft_wrap=True)

@@ -28,7 +28,6 @@ from nova_assets.model.receive_result import ReplayResult
     help="Rows of the quarantine as JSON lines, with corrected text in raw. Only these rows are replayed.",
 )
 @click.option("--dry-run", is_flag=True, help="Show how many records would be ingested. Change nothing.")
-@click.pass_obj
 def replay(deployment: Deployment, channel: str, mended_file: Path | None, dry_run: bool) -> CommandResult:
     """Ingest the quarantined records of CHANNEL again, unchanged or repaired.
 

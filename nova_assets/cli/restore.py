@@ -19,7 +19,6 @@ from nova_assets.model.reads import describe_read
 @click.argument("channel")
 @click.option("--at", metavar="SEQ", type=click.IntRange(min=0), required=True, help="The version to restore.")
 @click.option("--dry-run", is_flag=True, help="Show what would be restored. Change nothing.")
-@click.pass_obj
 def restore(deployment: Deployment, channel: str, at: int, dry_run: bool) -> CommandResult:
     """Restore an earlier version of CHANNEL by adding a base. The history stays, and consumers read the restored rows
     as changes.

@@ -15,7 +15,6 @@ from nova_assets.cli.due_runs import plan_due, run_due
 from nova_assets.cli.partition_options import PartitionOptions, add_partition_options
 from nova_assets.cli.plan import plan_result
 from nova_assets.cli.rendering import (
-    TableGrid,
     block_json,
     elide_middle_rows,
     format_block_name,
@@ -25,6 +24,7 @@ from nova_assets.cli.rendering import (
     format_iso_time,
     pluralize,
     print_progress,
+    print_table,
 )
 from nova_assets.model.execution import Execution
 from nova_assets.nova_error import NovaError
@@ -44,7 +44,6 @@ from nova_assets.store.store import Store
 )
 @click.option("--resume", "resume_id", metavar="ID", help="Resume a failed execution with its pins and staged blocks.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, as nova plan does. Change nothing.")
-@click.pass_obj
 def run(
     deployment: Deployment,
     binding: str | None,
@@ -177,24 +176,15 @@ def _show_executions(console: Console, binding: str, finished_executions: list[E
     if not finished_executions:
         console.print(f"{binding}: no partition has unread data")
         return
-    columns = ("partition", "state", "time", "rows written", "numbers")
-    grid = TableGrid(*columns, right_aligned=("time", "rows written"), shorten=("numbers",))
-    for execution in elide_middle_rows(sorted(finished_executions, key=lambda d: d.partition)):
-        if isinstance(execution, str):
-            grid.add(execution)
-            continue
-        blocks = execution.commit.blocks if execution.commit else ()
-        numbers = ", ".join(f"{c} {n}" for c, n in execution.commit.numbers.items()) if execution.commit else ""
-        duration = _duration_seconds(execution)
-        rows = format_count(sum(b.rows for b in blocks))
-        grid.add(
-            execution.partition or "(whole)",
-            execution.state,
-            "" if duration is None else format_duration(duration),
-            rows,
-            numbers,
-        )
-    console.print(grid)
+    rows = []
+    for e in sorted(finished_executions, key=lambda e: e.partition):
+        numbers = ", ".join(f"{c} {n}" for c, n in e.commit.numbers.items()) if e.commit else ""
+        written = format_count(sum(b.rows for b in e.commit.blocks)) if e.commit else "0"
+        seconds = _duration_seconds(e)
+        took = "" if seconds is None else format_duration(seconds)
+        rows.append((e.partition or "(whole)", e.state, took, written, numbers))
+    columns, numeric = ("partition", "state", "time", "rows written", "numbers"), ("time", "rows written")
+    print_table(console, columns, elide_middle_rows(rows), right_aligned=numeric, shorten=("numbers",))
     total_rows = sum(b.rows for d in finished_executions if d.commit for b in d.commit.blocks)
     console.print(f"{pluralize(len(finished_executions), 'partition')}, {pluralize(total_rows, 'row')} written")
 
@@ -238,40 +228,33 @@ def _show_execution(console: Console, execution: Execution) -> None:
     commit = execution.commit
     consumed = commit.consumed.items() if commit else ()
     console.print(f"read  {'; '.join(_format_pin(c, *pin) for c, pin in consumed) or 'nothing'}")
-    tasks = TableGrid(
-        "task", "time", "rows read", "rows written", right_aligned=("time",), shorten=("rows read", "rows written")
-    )
-    for t in execution.tasks:
-        if t.skipped:
-            tasks.add(t.task, "", "nothing new", "skipped")
-        else:
-            tasks.add(t.task, format_duration(t.seconds), _format_row_counts(t.read), _format_row_counts(t.wrote))
     if execution.tasks:
         console.print()
-        console.print(tasks)
-    checks = TableGrid("check", "of channel", "verdict", "found", shorten=("found",))
-    for c in execution.checks:
-        checks.add(c.check, c.channel, "passed" if c.passed else "failed, not blocking", c.found or "")
+        rows = [
+            (t.task, "", "nothing new", "skipped")
+            if t.skipped
+            else (t.task, format_duration(t.seconds), _format_row_counts(t.read), _format_row_counts(t.wrote))
+            for t in execution.tasks
+        ]
+        counts = ("rows read", "rows written")
+        print_table(console, ("task", "time", *counts), rows, right_aligned=("time",), shorten=counts)
     if execution.checks:
         console.print()
-        console.print(checks)
+        checks = [
+            (c.check, c.channel, "passed" if c.passed else "failed, not blocking", c.found or "")
+            for c in execution.checks
+        ]
+        print_table(console, ("check", "of channel", "verdict", "found"), checks, shorten=("found",))
     console.print()
     if commit is None or not commit.blocks:
         console.print("No channel was changed: the tasks wrote nothing.")
         return
-    blocks = TableGrid("channel", "block", "rows", "deleted", "bytes", right_aligned=("rows", "deleted", "bytes"))
-    for b in elide_middle_rows(sorted(commit.blocks, key=lambda b: (b.channel, b.partition))):
-        if isinstance(b, str):
-            blocks.add(b)
-            continue
-        blocks.add(
-            b.channel,
-            format_block_name(b),
-            format_count(b.rows),
-            format_count(b.manifest.deletes),
-            format_bytes(b.bytes),
-        )
-    console.print(blocks)
+    blocks = [
+        (b.channel, format_block_name(b), format_count(b.rows), format_count(b.manifest.deletes), format_bytes(b.bytes))
+        for b in sorted(commit.blocks, key=lambda b: (b.channel, b.partition))
+    ]
+    numbers = ("rows", "deleted", "bytes")
+    print_table(console, ("channel", "block", *numbers), elide_middle_rows(blocks), right_aligned=numbers)
     if len(commit.blocks) > 1:
         console.print(
             f"{pluralize(len(commit.blocks), 'block')}, {pluralize(sum(b.rows for b in commit.blocks), 'row')}"

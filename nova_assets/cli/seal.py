@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, format_bytes, format_count, format_iso_time, format_time, pluralize
+from nova_assets.cli.rendering import format_bytes, format_count, format_iso_time, format_time, pluralize, print_table
 from nova_assets.model.seal import Seal
 from nova_assets.plan.seal import IncompleteGroup, SealableGroup
 
@@ -22,7 +22,6 @@ from nova_assets.plan.seal import IncompleteGroup, SealableGroup
     is_flag=True,
     help="List the days or hours that would be sealed, and why others would not. Change nothing.",
 )
-@click.pass_obj
 def seal(deployment: Deployment, channel: str, dry_run: bool) -> CommandResult:
     """Seal every complete day or hour of CHANNEL: compact its files, then mark it as complete.
 
@@ -52,7 +51,6 @@ def seal(deployment: Deployment, channel: str, dry_run: bool) -> CommandResult:
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of seals, latest first."
 )
-@click.pass_obj
 def seals(deployment: Deployment, channel: str, limit: int) -> CommandResult:
     """List the sealed days or hours of CHANNEL. A reopened one has received data since its seal.
 
@@ -83,18 +81,14 @@ def _seal_json(listed_seal: Seal) -> dict[str, Any]:
 
 
 def _show_seals(console: Console, listed_seals: list[Seal], empty_text: str) -> None:
-    if not listed_seals:
-        console.print(empty_text)
-        return
-    grid = TableGrid(
-        "group", "version", "state", "at", "sealed", "after its end", "rows", "bytes", "files",
-        right_aligned=("version", "at", "after its end", "rows", "bytes", "files"),
-    )  # fmt: skip
+    rows = []
     for s in listed_seals:
         sizes = (format_count(s.rows), format_bytes(s.bytes), format_count(s.files))
         delay = "" if s.seconds_after_end is None else str(timedelta(seconds=round(s.seconds_after_end)))
-        grid.add(s.group, str(s.version), s.state, str(s.seq), format_time(s.at), delay, *sizes)
-    console.print(grid)
+        rows.append((s.group, str(s.version), s.state, str(s.seq), format_time(s.at), delay, *sizes))
+    columns = ("group", "version", "state", "at", "sealed", "after its end", "rows", "bytes", "files")
+    numbers = ("version", "at", "after its end", "rows", "bytes", "files")
+    print_table(console, columns, rows, right_aligned=numbers, empty=empty_text)
 
 
 def _show_seal_preview(console: Console, due_groups: list[SealableGroup], open_groups: list[IncompleteGroup]) -> None:

@@ -90,7 +90,6 @@ def _point_to_proxy(ctx: click.Context, option: click.Parameter, value: object) 
 )
 @click.option("--views", type=_ViewStorageChoice(VIEW_STORAGES), help="Storage of file views.  [default: disk]")
 @click.option("--views-folder", metavar="FOLDER", help="Folder of file views.  [default: .nova/views]")
-@click.pass_obj
 def serve(
     deployment: Deployment,
     /,

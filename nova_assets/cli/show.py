@@ -28,7 +28,6 @@ from nova_assets.suggestions import did_you_mean
 @click.argument("dataset", required=False)
 @click.argument("partition", nargs=-1, metavar="[COLUMN=VALUE]...")
 @click.option("--at", metavar="MOMENT", help="Evaluate scopes at this time, such as 2022-03-31T12:00.  [default: now]")
-@click.pass_obj
 def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...], at: str | None) -> CommandResult:
     """Show the scopes, inputs and schema of DATASET. Without DATASET, list the datasets of the project.
 
@@ -164,7 +163,7 @@ def _show_task(console: Console, task: _DatasetTask) -> None:
     if task.not_pruned:
         print_title(console, "Conditions that prune no partition")
         for line in task.not_pruned:
-            console.print(f"- {line}", markup=False, soft_wrap=True)
+            console.print(f"- {line}", soft_wrap=True)
     if not task.variables:
         _show_refresh(console, task.query)
         _show_limits(console, task.query)
@@ -226,7 +225,7 @@ def _show_refresh(console: Console, query: DatasetQuery) -> None:
         return
     print_title(console, "Refresh")
     if refresh.operators is None:
-        console.print(f"full: {refresh.reason}", markup=False, soft_wrap=True)
+        console.print(f"full: {refresh.reason}", soft_wrap=True)
         return
     console.print("incremental: the changes of the inputs pass through these steps, from the last line to the first")
     lines = describe_operators(refresh.operators)
@@ -239,7 +238,7 @@ def _show_limits(console: Console, query: DatasetQuery) -> None:
         console.print(query.freshness)
     if query.frozen_where:
         print_title(console, "Rows that are never made again")
-        console.print(query.frozen_where, markup=False, soft_wrap=True)
+        console.print(query.frozen_where, soft_wrap=True)
 
 
 def _show_schema(console: Console, query: DatasetQuery) -> None:

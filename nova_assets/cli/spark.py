@@ -15,7 +15,6 @@ from nova_assets.cli.rendering import format_duration, print_progress
 
 @click.command(cls=NovaCommand, checks_project=False)
 @click.argument("action", type=click.Choice(["status", "start", "stop"]), default="status")
-@click.pass_obj
 def spark(deployment: Deployment, action: str) -> CommandResult:
     """Start, stop or inspect the Spark Connect server of this deployment.
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, elide_middle_rows
+from nova_assets.cli.rendering import elide_middle_rows, print_table
 from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch
 
 
@@ -22,7 +22,6 @@ from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch
     help="Run BINDING per partition, or unpartitioned.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the new cursors. Change nothing.")
-@click.pass_obj
 def switch(deployment: Deployment, binding: str, to: Literal["partitions", "whole"], dry_run: bool) -> CommandResult:
     """Switch BINDING between unpartitioned executions and executions per partition. Its cursors are replaced so that no
     row is lost and none is read twice.
@@ -54,7 +53,7 @@ def _show_cursor_switch(console: Console, cursor_switch: CursorSwitch, dry_run: 
         console.print(f"{cursor_switch.binding} has no cursors to switch")
         return
     console.print(f"{cursor_switch.binding} {'would run' if dry_run else 'runs'} {mode_text} from now on; its cursors:")
-    grid = TableGrid("partition", "channel", "cursor", right_aligned=("cursor",), shorten=("partition",))
-    for at in elide_middle_rows(sorted(cursor_switch.after, key=lambda c: (c.partition, c.channel))):
-        grid.add(*((at,) if isinstance(at, str) else (at.partition or "(whole)", at.channel, str(at.seq))))
-    console.print(grid)
+    cursors = sorted(cursor_switch.after, key=lambda c: (c.partition, c.channel))
+    rows = elide_middle_rows([(c.partition or "(whole)", c.channel, str(c.seq)) for c in cursors])
+    columns = ("partition", "channel", "cursor")
+    print_table(console, columns, rows, right_aligned=("cursor",), shorten=("partition",))

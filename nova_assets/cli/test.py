@@ -50,7 +50,6 @@ class _Outcome:
 
 @click.command("test", cls=NovaCommand)
 @click.argument("datasets", nargs=-1, metavar="[DATASET]...")
-@click.pass_obj
 def test(deployment: Deployment, datasets: tuple[str, ...]) -> CommandResult:
     """Run the test cases of DATASETs in SQL, or of all datasets of the project.
 
@@ -132,7 +131,7 @@ def _show(console: Console, outcomes: Sequence[_Outcome]) -> None:
         if o.problem:
             console.print()
             console.print(f"{o.dataset}, {o.case}", style="bold")
-            console.print(o.problem, markup=False, soft_wrap=True)
+            console.print(o.problem, soft_wrap=True)
     failed = sum(bool(o.problem) for o in outcomes)
     console.print()
     console.print(f"{pluralize(len(outcomes), 'case')}, {failed or 'none'} failed")

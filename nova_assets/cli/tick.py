@@ -10,7 +10,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.refresh import format_refreshed
-from nova_assets.cli.rendering import MAX_LISTED_PARTITIONS, print_progress, print_table, print_title
+from nova_assets.cli.rendering import MAX_LISTED_PARTITIONS, print_lines, print_progress, print_table, print_title
 from nova_assets.plan.tick import Tick, WaitingTask
 from nova_assets.store.tick import TaskOutcome
 
@@ -22,7 +22,6 @@ from nova_assets.store.tick import TaskOutcome
     help="List tasks that would run or wait, and partitions that would be dropped. Change nothing.",
 )
 @click.option("--all", "until_done", is_flag=True, help="Repeat until no task can run.")
-@click.pass_obj
 def tick(deployment: Deployment, dry_run: bool, until_done: bool) -> CommandResult:
     """Compute the missing, dirty and stale partitions of the datasets in SQL, once.
 
@@ -71,8 +70,8 @@ def _tick_result(
     ]
 
     def show(console: Console) -> None:
-        for line in (line for problem_lines in refresh_problems.values() for line in problem_lines):
-            console.print(line, markup=False, soft_wrap=True)
+        for problem_lines in refresh_problems.values():
+            print_lines(console, problem_lines)
         for r in failed:
             console.print(f"{r.dataset} {r.partition} failed: {r.error}")
         dropped_count = sum(map(len, dropped_partitions.values()))

@@ -184,7 +184,6 @@ MAX_CONSUMER_NAME = 24
 @click.command(cls=NovaCommand)
 @click.argument("channel")
 @click.option("--partition", metavar="COL=VALUE[/…]", help="One partition, or all partitions with these values.")
-@click.pass_obj
 def timeline(deployment: Deployment, channel: str, partition: str | None) -> CommandResult:
     """Draw the bases and deltas of CHANNEL and the cursors of its consumers. Then list the instants, oldest first, with
     their blocks: B3 is a base, Δ(4→5) a delta.

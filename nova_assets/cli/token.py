@@ -11,7 +11,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, escape_unprintable, format_iso_time, format_time
+from nova_assets.cli.rendering import escape_unprintable, format_iso_time, format_time, print_table
 from nova_assets.errors import DefinitionError
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.token import (
@@ -55,7 +55,6 @@ def _channel_patterns_option(right: str, help_text: str) -> Callable[[CommandFun
 @_channel_patterns_option("operate", "Channels that the token may compact, garbage-collect, drop and restore")
 @click.option("--expires", metavar="PERIOD", help='Lifetime of the token, such as "90d".  [default: unlimited]')
 @click.option("--dry-run", is_flag=True, help="Show the rights of the token. Create nothing.")
-@click.pass_obj
 def add(
     deployment: Deployment,
     name: str,
@@ -96,7 +95,6 @@ def add(
 
 
 @token.command(cls=NovaCommand, name="list")
-@click.pass_obj
 def list_(deployment: Deployment) -> CommandResult:
     """List the tokens with their rights and expiry, including expired and revoked tokens.
 
@@ -114,7 +112,6 @@ def list_(deployment: Deployment) -> CommandResult:
 @token.command(cls=NovaCommand)
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Show the token that would be revoked. Change nothing.")
-@click.pass_obj
 def revoke(deployment: Deployment, name: str, dry_run: bool) -> CommandResult:
     """Revoke the token NAME. A running service rejects it within five seconds.
 
@@ -208,12 +205,10 @@ def _show_new_token(console: Console, token_text: str | None, new_token: Token) 
 
 
 def _show_tokens(console: Console, tokens: list[Token], now: datetime) -> None:
-    if not tokens:
-        console.print("There are no tokens. nova token add NAME --read '*' creates one.")
-        return
-    grid = TableGrid("name", "id", "grants", "state", "created", "expires", shorten=("grants",))
-    for t in tokens:
-        grid.add(
-            t.name, t.id, _format_grants(t), _token_state(t, now), format_time(t.created_at), format_time(t.expires_at)
-        )
-    console.print(grid)
+    rows = [
+        (t.name, t.id, _format_grants(t), _token_state(t, now), format_time(t.created_at), format_time(t.expires_at))
+        for t in tokens
+    ]
+    columns = ("name", "id", "grants", "state", "created", "expires")
+    empty = "There are no tokens. nova token add NAME --read '*' creates one."
+    print_table(console, columns, rows, shorten=("grants",), empty=empty)
