@@ -9,9 +9,8 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.read import row_grid
+from nova_assets.cli.read import row_grid, to_json_value
 from nova_assets.cli.rendering import print_progress
-from nova_assets.cli.row_values import to_json_value
 from nova_assets.formats.python_values import to_python_rows
 from nova_assets.store.checks import FailingRows
 from nova_assets.store.store import Store

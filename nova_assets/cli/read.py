@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import math
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -24,7 +28,6 @@ from nova_assets.cli.rendering import (
     pluralize,
     print_progress,
 )
-from nova_assets.cli.row_values import format_cell, to_json_value
 from nova_assets.errors import NotSupported
 from nova_assets.formats.python_values import to_python_rows
 from nova_assets.masking import mask_address
@@ -147,6 +150,47 @@ def row_grid(rows: pa.Table) -> TableGrid:
     for row in to_python_rows(rows):
         grid.add(*(escape_unprintable(format_cell(value)) for value in row.values()))
     return grid
+
+
+# values, exactly, for other programs
+
+
+def to_json_value(value: Any) -> Any:
+    """Convert a row value to a JSON value.
+
+    Dates and times become ISO 8601 text. Decimals become text, because JSON numbers would round them. Bytes become
+    Base64, and maps become lists of [key, value]. Non-finite floats become the texts NaN, Infinity and -Infinity, as in
+    Spark.
+    """
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _format_non_finite(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(k): to_json_value(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json_value(v) for v in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal | timedelta):
+        return str(value)
+    return str(value)
+
+
+def format_cell(value: Any) -> str:
+    """Text of a value in a table. Null is ``null``, text stays unchanged, and nested values are JSON."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    json_value = to_json_value(value)
+    return json_value if isinstance(json_value, str) else json.dumps(json_value, ensure_ascii=False)
+
+
+def _format_non_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 # files

@@ -12,8 +12,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.due_runs import plan_due, run_due
-from nova_assets.cli.partition_options import PartitionOptions, add_partition_options
-from nova_assets.cli.plan import plan_result
+from nova_assets.cli.plan import PartitionOptions, add_partition_options, plan_result
 from nova_assets.cli.rendering import (
     block_json,
     elide_middle_rows,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.cli import rendering, row_values
+from nova_assets.cli import read, rendering
 from nova_assets.model.reads import DeltaChain, EmptyRead, Snapshot, StagedBlockPlaceholder
 
 
@@ -76,5 +76,5 @@ def test_what_could_command_a_terminal_is_escaped() -> None:
     ],
 )
 def test_values_as_json_and_as_text(value: Any, plain: Any, text: str) -> None:
-    assert row_values.to_json_value(value) == plain
-    assert row_values.format_cell(value) == text
+    assert read.to_json_value(value) == plain
+    assert read.format_cell(value) == text

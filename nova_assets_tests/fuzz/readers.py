@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import nova_assets as nova
 from nova_assets.cli.main import cli
-from nova_assets.cli.row_values import to_json_value
+from nova_assets.cli.read import to_json_value
 from nova_assets.client.rows import RemoteSelection
 from nova_assets.service.routes.data import RowStream
 from nova_assets_tests.fuzz.values import TYPES, ColumnType
