@@ -82,9 +82,8 @@ FURTHER = {
         "dagster_bridge.definitions": ("build_definitions",),
         "dagster_bridge.nova_asset": ("nova_asset",),
         "dagster_bridge.condition": ("has_unread",),
-        "dagster_bridge.resources": ("NovaResource",),
+        "dagster_bridge.resources": ("NovaResource", "NovaIOManager"),
         "dagster_bridge.launch": ("launch_due",),
-        "dagster_bridge.io_manager": ("NovaIOManager",),
     },
     "For tests (`nova_assets.testing`)": {"testing": ("World", "check_laws", "check_incremental")},
 }

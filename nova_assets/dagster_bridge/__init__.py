@@ -2,9 +2,8 @@
 
 from nova_assets.dagster_bridge import condition
 from nova_assets.dagster_bridge.definitions import build_definitions
-from nova_assets.dagster_bridge.io_manager import NovaIOManager
 from nova_assets.dagster_bridge.launch import launch_due
 from nova_assets.dagster_bridge.nova_asset import nova_asset
-from nova_assets.dagster_bridge.resources import NovaResource
+from nova_assets.dagster_bridge.resources import NovaIOManager, NovaResource
 
 __all__ = ["NovaIOManager", "NovaResource", "build_definitions", "condition", "launch_due", "nova_asset"]

@@ -9,6 +9,7 @@ later part of the step attaches to them. A retry of the step has the same pins (
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -18,7 +19,7 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.storage.tags import ASSET_RESUME_RETRY_TAG, RESUME_RETRY_TAG
 
 from nova_assets.dagster_bridge.partitions import parse_dagster_key
-from nova_assets.dagster_bridge.run_liveness import execution_owner_of_run, is_dagster_owner_dead
+from nova_assets.dagster_bridge.run_liveness import begin_for_run, execution_owner_of_run
 from nova_assets.errors import ExecutionInProgress, NotSupported, SchemaMismatch
 from nova_assets.execution.data_checks import check_failed_error
 from nova_assets.execution.runtime import Runtime
@@ -31,6 +32,7 @@ from nova_assets.model.partitions import WHOLE
 from nova_assets.store.store import Store
 
 
+@dataclass
 class AssetStep:
     """The execution of a step for one partition.
 
@@ -39,19 +41,11 @@ class AssetStep:
         commit: the commit, if an earlier attempt of the step has made it.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        binding: Binding,
-        execution: Execution,
-        partition_key: str,
-        commit: Commit | None = None,
-    ) -> None:
-        self.runtime = runtime
-        self.binding = binding
-        self.execution = execution
-        self.partition_key = partition_key
-        self.commit = commit
+    runtime: Runtime
+    binding: Binding
+    execution: Execution
+    partition_key: str
+    commit: Commit | None = None
 
     @property
     def _task(self) -> str:
@@ -115,17 +109,16 @@ def _begin_or_attach_partition(
         if known.state in ("running", "failed"):
             return AssetStep(runtime, binding, runtime.attach_to_execution(known.id, run_id), key)
 
-    def begin() -> Execution:
-        is_whole = partition == WHOLE
-        return runtime.begin(binding.name, partition, whole=is_whole, run_id=run_id, scope_by_channel=scope_by_channel)
-
-    try:
-        return AssetStep(runtime, binding, begin(), key)
-    except ExecutionInProgress as busy:
-        if not is_dagster_owner_dead(busy.fields.get("owner", ""), step_context.instance):
-            raise
-        catalog.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {run_id}")
-        return AssetStep(runtime, binding, begin(), key)
+    execution = begin_for_run(
+        runtime,
+        binding.name,
+        partition,
+        step_context.instance,
+        run_id=run_id,
+        whole=partition == WHOLE,
+        scope_by_channel=scope_by_channel,
+    )
+    return AssetStep(runtime, binding, execution, key)
 
 
 def run_before_failure(run: DagsterRun) -> str | None:

@@ -49,7 +49,6 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import period_seconds
 from nova_assets.model.project import Project
-from nova_assets.model.task import Task
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
 
 ASSET_KINDS = {"spark", "parquet"}
@@ -232,11 +231,11 @@ def _build_steps(binding: Binding, upstream_channels: list[str], names: DagsterN
     order = binding.workflowette.in_order()
     ops = {
         "begin": build_begin_op(binding, upstream_channels, names),
-        **{t.name: build_task_op(binding, t, _upstream_task_names(binding, t), names) for t in order},
+        **{t.name: build_task_op(binding, t, binding.workflowette.upstream(t), names) for t in order},
     }
     execution = DependencyDefinition("begin", EXECUTION)
     dependencies_by_step = {
-        t.name: {f"after_{u}": DependencyDefinition(u, "report") for u in _upstream_task_names(binding, t)}
+        t.name: {f"after_{u}": DependencyDefinition(u, "report") for u in binding.workflowette.upstream(t)}
         for t in order
     }
     all_tasks = {f"after_{t.name}": DependencyDefinition(t.name, "report") for t in order}
@@ -274,10 +273,6 @@ def _build_steps(binding: Binding, upstream_channels: list[str], names: DagsterN
 def _graph_output_name(channel: str) -> str:
     """Output name of a channel, prefixed so that it cannot equal the output name that Dagster gives to a check."""
     return f"block_of_{channel}"
-
-
-def _upstream_task_names(binding: Binding, task: Task) -> tuple[str, ...]:
-    return binding.workflowette.upstream(task)
 
 
 def _upstream_channels_by_output(binding: Binding) -> Mapping[str, set[str]]:

@@ -1,4 +1,4 @@
-"""What commits have made of the channels of a binding, as outputs of the step that reports them."""
+"""What commits have made of channels: outputs of the step that reports them, or events of its run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dagster import AssetKey, AssetMaterialization, OpExecutionContext, Output
 from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from nova_assets.crash_points import crash_point
+from nova_assets.dagster_bridge.asset_checks import to_check_evaluation
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.materializations import (
     DATA_VERSION,
     NO_EVENT,
+    build_commit_events,
     build_commit_output,
     build_unchanged_output,
     newest_sequence_number,
+    row_count_metadata,
 )
-from nova_assets.dagster_bridge.partitions import add_partitions_of_blocks, find_multi_partition_columns
-from nova_assets.dagster_bridge.row_counts import row_count_metadata
+from nova_assets.dagster_bridge.partitions import add_partitions_of_blocks
 from nova_assets.dagster_bridge.timeline_metadata import timeline_metadata_by_channel
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
@@ -59,6 +61,23 @@ def report_commits(
         store.catalog.mark_commit_reported(commit.id)
 
 
+def report_execution(context: OpExecutionContext, store: Store, execution: Execution) -> None:
+    """Report what an execution has committed and checked as events of this run, whose op stands for several executions.
+    Then the commit counts as reported.
+    """
+    commit = execution.commit
+    if commit is None:
+        return
+    crash_point("publish.before")
+    shown = prepare_report(context, store, store.project.channels, [commit])
+    for event in build_commit_events(store, commit, {c.name: c for c in store.project.channels}, shown):
+        context.log_event(event)
+    for report in execution.checks:
+        context.log_event(to_check_evaluation(report, DagsterNames.of(store)))  # type: ignore[arg-type]  # accepts it
+    crash_point("publish.after")
+    store.catalog.mark_commit_reported(commit.id)
+
+
 def prepare_report(
     context: OpExecutionContext, store: Store, channels: Sequence[Channel], commits: Sequence[Commit]
 ) -> dict[str, dict[str, Any]]:
@@ -66,9 +85,7 @@ def prepare_report(
     have changed.
     """
     blocks = [b for commit in commits for b in commit.blocks]
-    by_name = {c.name: c for c in channels}
-    pairs = [(b.channel, b.partition) for b in blocks]
-    add_partitions_of_blocks(context.instance, by_name, pairs, find_multi_partition_columns(store.project))
+    add_partitions_of_blocks(context.instance, {c.name: c for c in channels}, blocks, store.project)
     return timeline_metadata_by_channel(store, sorted({b.channel for b in blocks}))
 
 

@@ -19,8 +19,8 @@ from dagster import (
     SkipReason,
 )
 
+from nova_assets.dagster_bridge.commit_outputs import report_execution
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
-from nova_assets.dagster_bridge.run_commits import report_execution
 from nova_assets.dagster_bridge.sensor_job import SensorJob, log_periodically
 from nova_assets.plan.tick import describe_tick
 from nova_assets.store.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,16 +22,17 @@ from dagster import (
     ExecutorDefinition,
     JobDefinition,
     PreviewWarning,
+    ResourceDefinition,
     SensorDefinition,
     SupersessionWarning,
     in_process_executor,
 )
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from nova_assets.dagster_bridge.arrivals import receive_sensor_job
+from nova_assets.dagster_bridge.asset_checks import build_channel_checks
 from nova_assets.dagster_bridge.assets import StepLayout, build_binding_asset, build_external_assets, build_sink_job
-from nova_assets.dagster_bridge.binding_job import build_binding_job
-from nova_assets.dagster_bridge.channel_checks import build_channel_checks
 from nova_assets.dagster_bridge.condition import has_own_condition, register_reader
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.dataset_ticks import tick_sensor_job
@@ -39,7 +40,6 @@ from nova_assets.dagster_bridge.grouped_triggers import build_due_runs, build_gr
 from nova_assets.dagster_bridge.lost_runs import build_lost_runs_sensor
 from nova_assets.dagster_bridge.maintenance import maintenance_sensor_job
 from nova_assets.dagster_bridge.notify_sensor import build_notify_sensor
-from nova_assets.dagster_bridge.partitions import HasData
 from nova_assets.dagster_bridge.published_tables import publish_tables_sensor_job
 from nova_assets.dagster_bridge.resources import (
     NovaResource,
@@ -141,8 +141,13 @@ def build_definitions(
         sensor_jobs = list(_sensor_jobs(with_assets))
         needed = _needed_bindings(project, sensor_jobs, names)
         has_data = partial(_scope_has_data, nova, with_assets)
-        build = partial(_build_binding_asset, with_assets, names, needed, has_data, steps, backfill_policy)
-        binding_assets = [build(b) for b in project.bindings if b.writes]
+        binding_assets = [
+            build_binding_asset(b, with_assets, names, has_data, steps, backfill_policy)
+            if b.name in needed
+            else build_unneeded_asset(b, with_assets, names, has_data, backfill_policy)
+            for b in project.bindings
+            if b.writes
+        ]
         jobs = {b.name: _build_binding_job(b, names, steps) for b in project.bindings}
         background_work = [sensor_job.build_definitions(nova) for sensor_job in sensor_jobs]
         triggered = [b for b in project.bindings if b.when is not None and b.name in needed]
@@ -179,20 +184,6 @@ def _needed_bindings(project: Project, sensor_jobs: Sequence[SensorJob], names: 
     if job in bindings:
         return {bindings[job]}
     return set() if job in {names.name(s.name) for s in sensor_jobs} else set(bindings.values())
-
-
-def _build_binding_asset(
-    project: Project,
-    names: DagsterNames,
-    needed: Collection[str],
-    has_data: HasData,
-    steps: StepLayout,
-    backfill_policy: BackfillPolicy | None,
-    binding: Binding,
-) -> AssetsDefinition:
-    if binding.name in needed:
-        return build_binding_asset(binding, project, names, has_data, steps, backfill_policy)
-    return build_unneeded_asset(binding, project, names, has_data, backfill_policy)
 
 
 @contextmanager
@@ -275,8 +266,33 @@ def _scope_has_data(nova: NovaResource, project: Project, scope: str) -> bool:
     return any(catalog.partitions(channel, scope) for channel in channels)
 
 
-def _build_binding_job(
-    binding: Binding, names: DagsterNames, steps: StepLayout
-) -> JobDefinition | UnresolvedAssetJobDefinition:
+def _build_binding_job(binding: Binding, names: DagsterNames, steps: StepLayout) -> BindingJobDefinition:
     """Job that runs all steps of a binding. The job has the binding's name."""
-    return build_binding_job(binding, names) if binding.writes else build_sink_job(binding, names, steps)
+    if not binding.writes:
+        return build_sink_job(binding, names, steps)
+    selection = AssetSelection.assets(*(names.key(c.name) for c in binding.writes))
+    return BindingJob(names.name(binding.name), selection, description=binding.description)
+
+
+class BindingJob(UnresolvedAssetJobDefinition):
+    """Job that materializes the channels that a binding writes.
+
+    Dagster resolves each job against all assets of the code location, so the time to load a location grows with the
+    square of the number of bindings. This job is resolved only against its own assets, their parents and their checks.
+    """
+
+    def resolve(
+        self,
+        asset_graph: AssetGraph,
+        default_executor_def: ExecutorDefinition | None = None,
+        resource_defs: Mapping[str, ResourceDefinition] | None = None,
+    ) -> JobDefinition:
+        return super().resolve(_subgraph_with_parents(asset_graph, self.selection), default_executor_def, resource_defs)
+
+
+def _subgraph_with_parents(asset_graph: AssetGraph, selection: AssetSelection) -> AssetGraph:
+    """Asset graph of the selected assets, their parents and their checks."""
+    selected = [asset_graph.get(key) for key in selection.resolve(asset_graph)]
+    parents = [asset_graph.get(key) for node in selected for key in node.parent_keys]
+    checks = {key: asset_graph.assets_def_for_key(key) for node in selected for key in node.check_keys}
+    return AssetGraph({node.key: node for node in (*parents, *selected)}, checks)

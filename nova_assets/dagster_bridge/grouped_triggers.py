@@ -36,11 +36,11 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import InstigatorStatus
 
 from nova_assets.dagster_bridge.code_locations import code_location_of_sensor
+from nova_assets.dagster_bridge.commit_outputs import report_execution
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
 from nova_assets.dagster_bridge.ops import runtime_of_run
 from nova_assets.dagster_bridge.resources import NovaResource
-from nova_assets.dagster_bridge.run_commits import report_execution
 from nova_assets.dagster_bridge.sensor_job import SensorJob, log_periodically
 from nova_assets.dagster_bridge.triggers import (
     SENSOR_INTERVAL,

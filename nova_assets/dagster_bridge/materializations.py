@@ -29,7 +29,7 @@ from nova_assets.dagster_bridge.partitions import (
     to_dagster_key,
 )
 from nova_assets.dagster_bridge.recorded_events import COMMIT_METADATA_KEY, AssetEvent
-from nova_assets.dagster_bridge.row_counts import row_count_metadata
+from nova_assets.masking import get_logger
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.column_lineage import column_lineage
@@ -37,7 +37,12 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.external_files import is_external_path
 from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
 from nova_assets.model.schema import Schema
+from nova_assets.nova_error import NovaError
+from nova_assets.plan import modes
+from nova_assets.plan.row_count import count_rows
 from nova_assets.store.store import Store
+
+log = get_logger("nova_assets.row_counts")
 
 DATA_VERSION = "dagster/data_version"
 
@@ -120,6 +125,35 @@ def _partition_metadata(blocks: Sequence[Block]) -> dict[str, Any]:
     }
 
 
+def row_count_metadata(store: Store, blocks: Sequence[Block], partition: str = WHOLE) -> dict[str, Any]:
+    """``nova/rows`` counts the rows of the blocks. ``dagster/row_count`` counts those of the channel, or of the
+    partition that is materialized, after the commit.
+
+    If a keyed channel has deltas, only the files tell how many rows it has. Then ``nova/rows_at_most`` is an upper
+    bound, and ``dagster/row_count`` is left out.
+
+    Args:
+        blocks: blocks of one commit on one channel.
+        partition: the partition that is materialized. If the blocks are in other partitions, the rows of the channel
+            are not counted, because its partitions may be many.
+    """
+    shown: dict[str, Any] = {"nova/rows": sum(b.rows - b.manifest.deletes for b in blocks)}
+    block = blocks[0]
+    if len(blocks) > 1 or block.partition != partition:
+        return shown
+    try:
+        return {**shown, **channel_rows_metadata(store, block.channel, block.hi, block.partition)}
+    except NovaError as error:  # the version is collected, or the catalog is away; the block is committed all the same
+        log.warning("the rows of %s are not counted: %s", block.channel, error)
+        return shown
+
+
+def channel_rows_metadata(store: Store, channel: str, seq: int, partition: str = WHOLE) -> dict[str, Any]:
+    """Number of the rows of a channel at a version, as ``row_count_metadata`` names it; empty if it is not known."""
+    rows = count_rows(modes.snapshot(store.catalog.history(channel, seq, partition, back_to=seq), seq))
+    return {} if rows is None else {"dagster/row_count" if rows.is_exact else "nova/rows_at_most": rows.at_most}
+
+
 def event_tags(commit: Commit, kind: str) -> dict[str, str]:
     """Tags that identify the events of a commit."""
     return {"nova/commit": commit.id, "nova/kind": kind}
@@ -189,22 +223,6 @@ def build_commit_event(
     return kind(key, metadata=metadata, tags=tags, partition=partition_key)
 
 
-def build_seal_observation(
-    store: Store, commit: Commit, seal_details: Mapping[str, Any], partition_key: str | None
-) -> AssetObservation:
-    """Observation that a group (a day or an hour) of a channel is sealed. A seal materializes nothing.
-
-    Args:
-        seal_details: the ``sealed`` details of the commit.
-        partition_key: Dagster's key of the group; None if the channel has further dimensions.
-    """
-    shown = {f"nova/sealed_{what}": seal_details[what] for what in ("version", "seq", "rows", "bytes", "files")}
-    metadata = {COMMIT_METADATA_KEY: commit.id, "nova/sealed": seal_details["group"], **shown}
-    tags = event_tags(commit, "seal")
-    key = DagsterNames.of(store).key(seal_details["channel"])
-    return AssetObservation(key, metadata=metadata, tags=tags, partition=partition_key)
-
-
 def count_commit_events(store: Store, commit: Commit, channels_by_name: Mapping[str, Channel]) -> int:
     """Number of the events of a commit."""
     return len(_blocks_by_event(store, commit, channels_by_name)) + ("sealed" in commit.details)
@@ -241,17 +259,27 @@ def build_commit_events(
     ]
     sealed = commit.details.get("sealed")
     if sealed is not None and start <= len(blocks_by_event) and (stop is None or len(blocks_by_event) < stop):
-        shown = dimensions_in_dagster(store.project, channels_by_name[sealed["channel"]])
-        whole = len(partition_values(sealed["group"])) == len(shown)
-        events.append(
-            build_seal_observation(
-                store,
-                commit,
-                sealed,
-                to_dagster_key(shown, sealed["group"], find_multi_partition_columns(store.project)) if whole else None,
-            )
-        )
+        events.append(_seal_observation(store, commit, sealed, channels_by_name[sealed["channel"]]))
     return events
+
+
+def _seal_observation(store: Store, commit: Commit, sealed: Mapping[str, Any], channel: Channel) -> AssetObservation:
+    """Observation that a group (a day or an hour) of a channel is sealed. A seal materializes nothing.
+
+    Args:
+        sealed: the ``sealed`` details of the commit.
+    """
+    group, dimensions = sealed["group"], dimensions_in_dagster(store.project, channel)
+    shown = {f"nova/sealed_{what}": sealed[what] for what in ("version", "seq", "rows", "bytes", "files")}
+    is_one_partition = len(partition_values(group)) == len(dimensions)
+    return AssetObservation(
+        DagsterNames.of(store).key(channel.name),
+        metadata={COMMIT_METADATA_KEY: commit.id, "nova/sealed": group, **shown},
+        tags=event_tags(commit, "seal"),
+        partition=to_dagster_key(dimensions, group, find_multi_partition_columns(store.project))
+        if is_one_partition
+        else None,
+    )
 
 
 def _blocks_by_event(

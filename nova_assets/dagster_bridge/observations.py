@@ -19,12 +19,10 @@ from dagster import (
 
 from nova_assets.dagster_bridge.code_locations import channels_not_written_elsewhere
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
-from nova_assets.dagster_bridge.materializations import DATA_VERSION, NO_EVENT
+from nova_assets.dagster_bridge.materializations import DATA_VERSION, NO_EVENT, channel_rows_metadata
 from nova_assets.dagster_bridge.timeline_metadata import timeline_metadata_by_channel
 from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.model.channel import Channel
-from nova_assets.plan import modes
-from nova_assets.plan.row_count import count_rows
 from nova_assets.store.store import Store
 
 
@@ -56,11 +54,9 @@ def build_observation(store: Store, channel: Channel, found: dict[str, Any]) -> 
         found: metadata on the source of the channel.
     """
     head = store.catalog.channel(channel.name).head
-    rows = count_rows(modes.snapshot(store.catalog.history(channel.name, head), head))
-    counted = {} if rows is None else {"dagster/row_count" if rows.is_exact else "nova/rows_at_most": rows.at_most}
     metadata = {
         "nova/seq": head,
-        **counted,
+        **channel_rows_metadata(store, channel.name, head),
         **found,
         **timeline_metadata_by_channel(store, [channel.name]).get(channel.name, {}),
     }

@@ -28,16 +28,14 @@ from nova_assets.dagster_bridge.asset_checks import build_asset_check_specs, to_
 from nova_assets.dagster_bridge.commit_outputs import report_commits
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
-from nova_assets.dagster_bridge.partitions import (
-    parse_dagster_key,
-)
-from nova_assets.dagster_bridge.run_liveness import execution_owner_of_run, is_dagster_owner_dead
-from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
+from nova_assets.dagster_bridge.partitions import parse_dagster_key
+from nova_assets.dagster_bridge.run_liveness import begin_for_run, execution_owner_of_run, is_dagster_owner_dead
+from nova_assets.errors import CommitConflict, ExecutionNotLive
 from nova_assets.execution.data_checks import check_failed_error
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import Commit
-from nova_assets.model.execution import Execution
+from nova_assets.model.execution import Execution, TaskReport
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.task import Task
 from nova_assets.store.store import Store
@@ -121,9 +119,7 @@ def build_task_op(binding: Binding, task: Task, upstream_tasks: tuple[str, ...],
         last_try = context.retry_number >= task.retries
         with forward_logs_to_dagster(context.log), _attach_execution(context, runtime, inputs[EXECUTION]) as live:
             report = runtime.run_task(live, task.name, last_try)
-        known = report.as_json()
-        shown = {fact: known[fact] for fact in ("read", "wrote", "skipped", "ways")}
-        context.log.info(f"task {task.name}: {shown} in {report.seconds:.1f} s")
+        shown = log_task(context, report)
         rows = {f"rows in {port}": n for port, n in report.wrote.items() if n is not None}
         yield Output(shown, "report", metadata={"seconds": report.seconds, "nova/report": shown, **rows})
 
@@ -191,19 +187,15 @@ def begin_execution(context: OpExecutionContext, runtime: Runtime, binding: Bind
     Raises:
         ExecutionInProgress: an execution of a run that is still active holds the binding and partition.
     """
-    firing_id = requested_firing_id(context, runtime)
-    is_unpartitioned = context.run.tags.get(WHOLE_TAG) == "true"
-    try:
-        return runtime.begin(
-            binding.name, partition, whole=is_unpartitioned, run_id=context.run_id, firing_id=firing_id
-        )
-    except ExecutionInProgress as busy:
-        if not is_dagster_owner_dead(busy.fields.get("owner", ""), context.instance):
-            raise
-        runtime.catalog.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {context.run_id}")
-        return runtime.begin(
-            binding.name, partition, whole=is_unpartitioned, run_id=context.run_id, firing_id=firing_id
-        )
+    return begin_for_run(
+        runtime,
+        binding.name,
+        partition,
+        context.instance,
+        run_id=context.run_id,
+        whole=context.run.tags.get(WHOLE_TAG) == "true",
+        firing_id=requested_firing_id(context, runtime),
+    )
 
 
 def requested_firing_id(context: OpExecutionContext, runtime: Runtime) -> str | None:
@@ -223,15 +215,41 @@ def _attach_execution(
     """Attach to the execution that the begin step opened, in this run or in an earlier run that has ended.
 
     Raises:
-        Failure: another run has superseded the execution. Retries are disallowed, because they cannot help (R4).
+        Failure: another run has superseded the execution.
     """
-    try:
+    with refuse_if_superseded():
         yield runtime.attach_to_execution(
             begin_output["id"], context.run_id, lambda owner: is_dagster_owner_dead(owner, context.instance)
         )
+
+
+@contextmanager
+def refuse_if_superseded() -> Iterator[None]:
+    """Raise Failure if another run has superseded the execution of the block. Retries cannot help (R4)."""
+    try:
+        yield
     except ExecutionNotLive as ended:
         ended.next = "run the whole binding again"
         raise Failure(ended.render(), allow_retries=False) from ended
+
+
+def warn_of_conflict(context: OpExecutionContext, conflict: CommitConflict) -> None:
+    """Say that a step plans and runs its binding again.
+
+    Raises:
+        Failure: another run has superseded the execution, and runs the binding.
+    """
+    if conflict.reason == "execution":
+        raise Failure(conflict.render(), allow_retries=False) from conflict
+    context.log.warning(f"{conflict}\nthis step plans and runs the binding again")
+
+
+def log_task(context: OpExecutionContext, report: TaskReport) -> dict[str, Any]:
+    """Log what a task has read and written. Returns these facts."""
+    known = report.as_json()
+    shown = {fact: known[fact] for fact in ("read", "wrote", "skipped", "ways")}
+    context.log.info(f"task {report.task}: {shown} in {report.seconds:.1f} s")
+    return shown
 
 
 def _commit_or_rerun(context: OpExecutionContext, store: Store, execution: Execution) -> Commit:
@@ -244,15 +262,10 @@ def _commit_or_rerun(context: OpExecutionContext, store: Store, execution: Execu
         with _attach_execution(context, runtime, {"id": execution.id}) as live:
             return runtime.commit(live)
 
-    def warn_unless_superseded(conflict: CommitConflict) -> None:
-        if conflict.reason == "execution":  # another run superseded this execution and runs the binding
-            raise Failure(conflict.render(), allow_retries=False) from conflict
-        context.log.warning(f"{conflict}\nthis step plans and runs the binding again")
-
     committed = runtime.commit_or_run_again(
         execution,
         commit_attached,
-        warn_unless_superseded,
+        lambda conflict: warn_of_conflict(context, conflict),
         run_id=context.run_id,
         firing_id=requested_firing_id(context, runtime),
     )

@@ -27,6 +27,7 @@ from dagster import (
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.instance import DynamicPartitionsStore
 
+from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import (
     Dimension,
@@ -193,22 +194,18 @@ def default_partition_mapping(
 def add_partitions_of_blocks(
     instance: DagsterInstance,
     channels_by_name: Mapping[str, Channel],
-    channel_partition_pairs: Iterable[tuple[str, str]],
-    multi_partition_columns: Collection[str] | None = None,
+    blocks: Iterable[Block],
+    project: Project,
 ) -> None:
     """Add the dynamic partitions of blocks to Dagster, which cannot derive them.
 
     Args:
-        channels_by_name: definitions of the blocks' channels.
-        channel_partition_pairs: (channel, partition) of each block.
-        multi_partition_columns: as for ``to_dagster_key``.
+        channels_by_name: definitions of the blocks' channels. Blocks of other channels are left out.
     """
-    dimensions = {name: channel.partitions for name, channel in channels_by_name.items()}
-    add_partitions_to_dagster(
-        instance,
-        ((dimensions.get(channel, ()), partition) for channel, partition in channel_partition_pairs),
-        multi_partition_columns,
+    partitions = (
+        (channels_by_name[b.channel].partitions, b.partition) for b in blocks if b.channel in channels_by_name
     )
+    add_partitions_to_dagster(instance, partitions, find_multi_partition_columns(project))
 
 
 def add_partitions_to_dagster(

@@ -75,7 +75,7 @@ def request_publish_run(store: Store) -> SensorResult:
 
 def _registered_published_channels(store: Store) -> list[str]:
     """Names of the project's channels that are published and that the catalog knows."""
-    registered_channels = {s.channel.name for s in store.catalog.channels()}
+    registered_channels = {s.channel.name for s in store.channels()}
     return [c.name for c in store.project.channels if c.publish and c.name in registered_channels]
 
 

@@ -1,4 +1,19 @@
-"""Dagster resource with one open store per process. The Spark session starts on the first access to data."""
+"""Dagster resource with one open store per process. The Spark session starts on the first access to data.
+
+The resource is the IO manager of channels, too: it loads channels into users' assets, and users' assets write channels
+under its name.
+
+    @dg.asset(
+        key="totals",
+        io_manager_key="nova",
+        metadata={"nova/produces": "delta"},
+        ins={"orders": dg.AssetIn("orders", metadata={"nova/mode": "new"})},
+    )
+    def totals(orders: pa.Table) -> pa.Table: ...
+
+``build_definitions(project, assets=[totals])`` makes such an asset a writer of its channel (``writing_assets.py``).
+Other assets only read: their cursors belong to the consumer ``asset:<key>`` (``asset_consumers.py``).
+"""
 
 from __future__ import annotations
 
@@ -170,6 +185,26 @@ class NovaResource(ConfigurableIOManager):
 
         spark_config = {**settings.spark_config, **self.spark_config}
         return create_session(make, settings.spark, settings.default_data_folder, spark_config, max_cores)
+
+
+class NovaIOManager(ConfigurableIOManager):
+    """IO manager that loads channels into users' assets, for definitions that name their resources themselves.
+
+    ``NovaResource`` is such an IO manager, too, and describes what it does.
+
+    Args:
+        nova: the resource that opens the store.
+    """
+
+    nova: NovaResource
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        """Accept the value of an asset that writes a channel. Raises NotSupported for other assets."""
+        accept_output(context, obj, self.nova.store)
+
+    def load_input(self, context: InputContext) -> Any:
+        """Load a channel as the annotated type, as ``NovaResource.load_input`` does."""
+        return load_channel(self.nova.store(), context)
 
 
 def _session_of(resource: ConfigurableResource[Any]) -> Any:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
 from weakref import WeakValueDictionary
 
 from dagster import DagsterInstance, DagsterRun
 
+from nova_assets.errors import ExecutionInProgress
 from nova_assets.execution.lease import is_owner_dead, this_process
+from nova_assets.execution.runtime import Runtime
+from nova_assets.model.execution import Execution
 
 _OWNER_PREFIX = "dagster:"
 
@@ -40,6 +44,26 @@ def is_dagster_owner_dead(owner: str, instance: DagsterInstance) -> bool:
         return is_owner_dead(owner)
     run = instance.get_run_by_id(run_id)
     return run is not None and run.is_finished
+
+
+def begin_for_run(
+    runtime: Runtime, binding: str, partition: str, instance: DagsterInstance, *, run_id: str, **options: Any
+) -> Execution:
+    """Begin an execution in a run. An earlier execution whose run has ended is aborted.
+
+    Args:
+        options: further arguments of ``Runtime.begin``.
+
+    Raises:
+        ExecutionInProgress: an execution of a run that is still active holds the binding and partition.
+    """
+    try:
+        return runtime.begin(binding, partition, run_id=run_id, **options)
+    except ExecutionInProgress as busy:
+        if not is_dagster_owner_dead(busy.fields.get("owner", ""), instance):
+            raise
+        runtime.catalog.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {run_id}")
+        return runtime.begin(binding, partition, run_id=run_id, **options)
 
 
 def is_ephemeral_run_active(run_id: str) -> bool:

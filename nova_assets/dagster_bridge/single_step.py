@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from dagster import Failure, Nothing, OpDefinition, OpExecutionContext, Out, OutputMapping
+from dagster import Nothing, OpDefinition, OpExecutionContext, Out, OutputMapping
 from dagster._core.definitions.output import OutputDefinition
 
 from nova_assets.dagster_bridge.asset_checks import build_asset_check_specs, to_check_evaluation, to_check_result
@@ -23,14 +23,17 @@ from nova_assets.dagster_bridge.ops import (
     OpInputs,
     begin_execution,
     channel_out,
+    log_task,
+    refuse_if_superseded,
     requested_firing_id,
     runtime_of_run,
     store_of_run,
     unique_step_name,
+    warn_of_conflict,
 )
 from nova_assets.dagster_bridge.partitions import parse_dagster_key
 from nova_assets.dagster_bridge.run_liveness import is_dagster_owner_dead
-from nova_assets.errors import CheckFailed, CommitConflict, ExecutionNotLive
+from nova_assets.errors import CheckFailed, CommitConflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import Commit
@@ -107,27 +110,21 @@ def _execute(
 
     def observe(event: str, subject: Any) -> None:
         if event == "task":
-            known = subject.as_json()
-            shown = {fact: known[fact] for fact in ("read", "wrote", "skipped", "ways")}
-            context.log.info(f"task {subject.task}: {shown} in {subject.seconds:.1f} s")
+            log_task(context, subject)
         elif event == "check":
             reports.append(subject)
 
     partition = parse_dagster_key(binding.dimensions, key) if key else WHOLE
     try:
-        continued = _find_begun(context, runtime, binding, partition)
-        if continued is not None and continued.commit_id is not None:
-            context.log.info("the execution was committed before; its commit is reported again")
-            return runtime.catalog.commit_by_id(continued.commit_id)
-        execution = continued or begin_execution(context, runtime, binding, partition)
-        done = runtime.run_tasks_and_commit(execution, observe)
-    except ExecutionNotLive as ended:
-        ended.next = "run the whole binding again"
-        raise Failure(ended.render(), allow_retries=False) from ended
+        with refuse_if_superseded():
+            continued = _find_begun(context, runtime, binding, partition)
+            if continued is not None and continued.commit_id is not None:
+                context.log.info("the execution was committed before; its commit is reported again")
+                return runtime.catalog.commit_by_id(continued.commit_id)
+            execution = continued or begin_execution(context, runtime, binding, partition)
+            done = runtime.run_tasks_and_commit(execution, observe)
     except CommitConflict as conflict:
-        if conflict.reason == "execution":
-            raise Failure(conflict.render(), allow_retries=False) from conflict
-        context.log.warning(f"{conflict}\nthis step plans and runs the binding again")
+        warn_of_conflict(context, conflict)
         reports.clear()  # they describe other data
         done = runtime.run(
             binding.name,

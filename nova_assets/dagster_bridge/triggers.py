@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from dagster import (
-    AssetKey,
     DagsterEventType,
     DagsterInstance,
     DagsterRunStatus,
@@ -34,7 +33,6 @@ from dagster import (
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.tags import MAX_RETRIES_TAG, PRIORITY_TAG, RUN_KEY_TAG
-from dagster_shared.error import SerializableErrorInfo
 
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
@@ -118,14 +116,25 @@ def build_sensor_of_binding(
     if len(watched) > 1:
         keys = [key.to_user_string() for key in watched]
         description = f"{description.rstrip('.')}. Watches {', '.join(keys[:-1])} and {keys[-1]}."
-        return _multi_asset_sensor(sensor_name(binding, names), watched, job, evaluate, interval, description)
-    return SensorDefinition(
-        name=sensor_name(binding, names),
-        job=job,
-        evaluation_fn=evaluate,
-        minimum_interval_seconds=interval,
-        default_status=DefaultSensorStatus.RUNNING,
-        description=description,
+    options: dict[str, Any] = {
+        "name": sensor_name(binding, names),
+        "job": job,
+        "minimum_interval_seconds": interval,
+        "default_status": DefaultSensorStatus.RUNNING,
+        "description": description,
+    }
+    if len(watched) <= 1:
+        return SensorDefinition(evaluation_fn=evaluate, **options)
+
+    def on_tick(context: MultiAssetSensorEvaluationContext) -> SensorAnswer:
+        answer = evaluate(context)
+        if not isinstance(answer, SkipReason):
+            # The catalog decides, so the cursor only follows. Otherwise Dagster rejects the requests.
+            context.advance_all_cursors()  # type: ignore[no-untyped-call]
+        return answer
+
+    return MultiAssetSensorDefinition(
+        monitored_assets=watched, job_name=None, asset_materialization_fn=on_tick, **options
     )
 
 
@@ -135,34 +144,6 @@ def watched_channels(trigger: Trigger) -> list[str]:
     for part in trigger.simple_triggers():
         channels += part.channels if isinstance(part, OnData) else [part.channel] if isinstance(part, OnSealed) else []
     return list(dict.fromkeys(channels))
-
-
-def _multi_asset_sensor(
-    name: str,
-    watched: list[AssetKey],
-    job: BindingJobDefinition,
-    evaluate: Callable[[SensorEvaluationContext], SensorAnswer],
-    interval: int,
-    description: str,
-) -> SensorDefinition:
-    """Sensor that names the assets that it watches. The catalog decides, so its cursor only follows."""
-
-    def on_tick(context: MultiAssetSensorEvaluationContext) -> SensorAnswer:
-        answer = evaluate(context)
-        if not isinstance(answer, SkipReason):
-            context.advance_all_cursors()  # type: ignore[no-untyped-call]  # otherwise Dagster rejects the requests
-        return answer
-
-    return MultiAssetSensorDefinition(
-        name=name,
-        monitored_assets=watched,
-        job_name=None,
-        job=job,
-        asset_materialization_fn=on_tick,
-        minimum_interval_seconds=interval,
-        default_status=DefaultSensorStatus.RUNNING,
-        description=description,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +290,7 @@ class DagsterRuns(KnownRuns):
         return has_key
 
 
-def _is_of(error: SerializableErrorInfo, error_class: type[Exception]) -> bool:
+def _is_of(error: Any, error_class: type[Exception]) -> bool:
     """Whether Dagster recorded an error of a class, or an error that it caused."""
     return error.cls_name == error_class.__name__ or (error.cause is not None and _is_of(error.cause, error_class))
 

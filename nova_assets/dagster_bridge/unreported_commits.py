@@ -35,10 +35,7 @@ from nova_assets.dagster_bridge.code_locations import (
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.grouped_triggers import MAX_SECONDS_PER_TICK
 from nova_assets.dagster_bridge.materializations import build_commit_events, count_commit_events
-from nova_assets.dagster_bridge.partitions import (
-    add_partitions_of_blocks,
-    find_multi_partition_columns,
-)
+from nova_assets.dagster_bridge.partitions import add_partitions_of_blocks
 from nova_assets.dagster_bridge.recorded_events import (
     AssetEvent,
     has_channel_event,
@@ -161,7 +158,6 @@ def collect_missing_events(
         store, {b.channel for c in commits for b in c.blocks} & channel_filter
     )
     names, claims = DagsterNames.of(store), store.catalog.dagster_publishers()
-    multi_partition_columns = find_multi_partition_columns(store.project)
     ready, later = (commits, []) if limits is None else _in_order_of_size(commits)
     for n, commit in enumerate(ready):
         if limits is not None and limits.is_reached:
@@ -171,9 +167,7 @@ def collect_missing_events(
         start = 0 if limits is None else limits.first_event(commit, event_count)
         stop = event_count if limits is None else min(start + MAX_EVENTS_OF_COMMIT, event_count)
         if start == 0:
-            add_partitions_of_blocks(
-                instance, definitions, [(b.channel, b.partition) for b in commit.blocks], multi_partition_columns
-            )
+            add_partitions_of_blocks(instance, definitions, commit.blocks, store.project)
         own_events = [
             e
             for e in build_commit_events(store, commit, definitions, timeline_metadata, start, stop)
