@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -21,6 +20,7 @@ from nova_assets.cli.rendering import (
     pluralize,
     print_table,
 )
+from nova_assets.execution.actor import current_user
 from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPartition, Priority
 from nova_assets.store.store import Store
 
@@ -83,12 +83,12 @@ def backfill(
     if dataset is None:
         raise click.UsageError("DATASET is missing; nova show lists the datasets")
     followers = _parse_downstream(downstream)
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open(dry_run=dry_run) as store:
         preview = store.preview_backfill(dataset, *partitions, downstream=followers, everything=all_partitions)
         created_backfill = None
         if not dry_run:
             created_backfill = store.backfill(
-                dataset, priority=cast(Priority, priority), why=why, by=_current_user(), preview=preview
+                dataset, priority=cast(Priority, priority), why=why, by=current_user(), preview=preview
             )
     return _preview_result(preview, created_backfill)
 
@@ -129,7 +129,7 @@ def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> Co
 
 
 def _cancel_backfill(deployment: Deployment, backfill_id: str, dry_run: bool) -> CommandResult:
-    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
+    with deployment.open(with_project=False, dry_run=dry_run) as store:
         waiting = store.catalog.backfill(backfill_id).partition_counts.get("waiting", 0)
         cancelled_count = waiting if dry_run else store.cancel_backfill(backfill_id)
     verb = "would stay" if dry_run else "stays" if cancelled_count == 1 else "stay"
@@ -141,13 +141,6 @@ def _parse_downstream(option_text: str) -> Literal["all", "none"] | Collection[s
     if option_text in ("all", "none"):
         return cast(Literal["all", "none"], option_text)
     return [n.strip() for n in option_text.split(",") if n.strip()]
-
-
-def _current_user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container may have no name for its user
-        return "unknown"
 
 
 def _preview_result(preview: BackfillPreview, created: Backfill | None) -> CommandResult:

@@ -64,7 +64,7 @@ def _check_usage(folder: str | None, hold: str | None, release: bool, dry_run: b
 
 
 def _make(deployment: Deployment, folder: str, hold: str | None, dry_run: bool) -> CommandResult:
-    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
+    with deployment.open(with_project=False, dry_run=dry_run) as store:
         summary = store.backup(folder, hold or DEFAULT_HOLD, dry_run=dry_run)
     data = {
         "dry_run": dry_run,
@@ -81,7 +81,7 @@ def _make(deployment: Deployment, folder: str, hold: str | None, dry_run: bool) 
 
 
 def _release(deployment: Deployment, folder: str, dry_run: bool) -> CommandResult:
-    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
+    with deployment.open(with_project=False, dry_run=dry_run) as store:
         now = store.catalog.now()
         released_backup = store.release_backup(folder, dry_run=dry_run)
     is_held = released_backup.is_held(now)

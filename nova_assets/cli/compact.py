@@ -54,7 +54,7 @@ def compact(
     if only_due and chain_deltas:
         raise click.UsageError("--due and --chain exclude each other: --due also chains deltas")
     results: list[tuple[str, tuple[PlannedCompaction, ...], Commit | None]] = []
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open(dry_run=dry_run) as store:
         for name in channels or [s.channel.name for s in store.channels()]:
             partition_filter = None if partition is None else [partition]
             compactions = store.compactable(name, force=not only_due, chained=chain_deltas, partitions=partition_filter)

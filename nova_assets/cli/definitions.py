@@ -109,7 +109,7 @@ def pause(deployment: Deployment, kind: str, name: str, dry_run: bool) -> Comman
     \b
     JSON: {"dry_run", "kind", "name", "state", "status": TEXT}
     """
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open(dry_run=dry_run) as store:
         description = store.describe(kind, name) if dry_run else store.pause(kind, name)
     return _status_result(description, dry_run, "would be paused")
 
@@ -126,7 +126,7 @@ def resume(deployment: Deployment, kind: str, name: str, dry_run: bool) -> Comma
     \b
     JSON: {"dry_run", "kind", "name", "state", "status": TEXT}
     """
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open(dry_run=dry_run) as store:
         description = store.describe(kind, name) if dry_run else store.resume(kind, name)
     return _status_result(description, dry_run, "would be resumed")
 

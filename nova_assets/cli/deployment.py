@@ -47,7 +47,7 @@ class Deployment:
 
         return load_settings(catalog=self.catalog, warehouse=self.warehouse, project=self.project)
 
-    def open(self, with_project: bool = True, creation: CatalogCreation = "default") -> Store:
+    def open(self, with_project: bool = True, creation: CatalogCreation = "default", *, dry_run: bool = False) -> Store:
         """Open the store for changes. Creates a missing catalog where ``creation`` allows it.
 
         Args:
@@ -55,6 +55,7 @@ class Deployment:
                 because the import may be slow or fail.
             creation: only ``nova init`` creates a catalog anywhere. All other commands create one at the default
                 address, and say so on standard error, unless their output is for a program.
+            dry_run: open the store for reading instead, as ``open_read_only``.
 
         Raises:
             SettingsError: the settings are invalid, or the project cannot be imported.
@@ -62,6 +63,8 @@ class Deployment:
             CatalogUnavailable: the catalog does not answer, or there is none at an address that was set.
             CatalogVersion: this package does not support the catalog's version.
         """
+        if dry_run:
+            return self.open_read_only(with_project)
         return self._open_for_changes(self._project(with_project), self.settings, None, creation)
 
     def open_with_view_storage(

@@ -187,7 +187,7 @@ def _check_notifier(
 ) -> Finding:
     finding, details = f"notifier {name}", _details(status, given_up)
     if config is not None and (error := _opening_error(config, settings)) is not None:
-        return Finding(finding, "wrong", error, f"then: nova notify --test {name}", details)
+        return Finding("wrong", error, f"then: nova notify --test {name}", details, finding)
     kind = "not configured here" if config is None else config.kind
     counts = f"{kind}, {details['waiting']} waiting, {details['undeliverable']} undeliverable"
     counts += f", {details['dropped']} dropped so far" if details["dropped"] else ""
@@ -196,15 +196,15 @@ def _check_notifier(
         more = status.undeliverable - len(lines)
         lines += [f"and {more} more: nova notify --dry-run"] if more else []
         advice = f"nova notify --test {name}, then nova notify --retry"
-        return Finding(finding, "warning", "\n".join([counts, *lines]), advice, details)
+        return Finding("warning", "\n".join([counts, *lines]), advice, details, finding)
     if status is None or now is None:
         advice = "start a deliverer: nova notify --follow, nova serve, or the Dagster sensor nova_notify_sensor"
-        return Finding(finding, "warning", f"{kind}, no process has delivered to it yet", advice, details)
+        return Finding("warning", f"{kind}, no process has delivered to it yet", advice, details, finding)
     if now - status.seen_at > _SILENCE:
         advice = "start nova notify --follow or Dagster; a notifier that is not needed: nova notify --forget " + name
         message = f"{counts}; no process has served it since {status.seen_at:%Y-%m-%d %H:%M:%S} UTC"
-        return Finding(finding, "warning", message, advice, details)
-    return Finding(finding, "ok", counts, None, details)
+        return Finding("warning", message, advice, details, finding)
+    return Finding("ok", counts, None, details, finding)
 
 
 def _details(status: NotifierStatus | None, given_up: list[QueuedNotification]) -> dict[str, Any]:

@@ -31,18 +31,18 @@ class Finding:
     """Result of one check, as one line of the doctor.
 
     Args:
-        name: name of the check.
         status: ``ok``, ``warning`` (works, but deserves attention) or ``wrong``.
         message: result as text.
         advice: advice, often a command to type; None if all is well.
         details: result as JSON values for programs.
+        name: name of the check; ``run_check`` names findings without one.
     """
 
-    name: str
     status: Status
     message: str
     advice: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
 
     def __post_init__(self) -> None:
         """Mask secrets in all texts and details."""
@@ -75,7 +75,7 @@ def run_all_checks(deployment: Deployment, start_spark: bool) -> Iterator[Findin
 def run_check(finding_name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     """Findings of a check. An error of the check becomes a finding."""
     try:
-        yield from list(check())
+        yield from [replace(f, name=f.name or finding_name) for f in check()]
     except Exception as error:
         yield _error_finding(finding_name, error)
 
@@ -87,9 +87,9 @@ def _error_finding(finding_name: str, error: Exception, default_advice: str | No
             *(f"{k}: {v}" for k, v in (("found", error.found), ("expected", error.expected)) if v is not None),
         ]
         advice = (error.next or "").removesuffix("nova doctor").removesuffix("; then: ")  # the user is running it
-        return Finding(finding_name, "wrong", "\n".join(parts), advice or default_advice, {"error": error.as_dict()})
+        return Finding("wrong", "\n".join(parts), advice or default_advice, {"error": error.as_dict()}, finding_name)
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    return Finding(finding_name, "wrong", what, default_advice, {"error": {"code": "NOVA-UNEXPECTED", "what": what}})
+    return Finding("wrong", what, default_advice, {"error": {"code": "NOVA-UNEXPECTED", "what": what}}, finding_name)
 
 
 def check_python() -> Iterator[Finding]:
@@ -98,7 +98,7 @@ def check_python() -> Iterator[Finding]:
     details = {"version": version, "executable": sys.executable}
     is_supported = sys.version_info >= (3, 11)
     advice = None if is_supported else "install Python 3.11 or newer, and nova-assets into it"
-    yield Finding("python", "ok" if is_supported else "wrong", f"{version}, {sys.executable}", advice, details)
+    yield Finding("ok" if is_supported else "wrong", f"{version}, {sys.executable}", advice, details)
 
 
 def check_packages() -> Iterator[Finding]:
@@ -108,19 +108,13 @@ def check_packages() -> Iterator[Finding]:
     versions_text = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
     details = {"nova-assets": _installed_version("nova-assets"), **versions}
     if missing:
-        yield Finding(
-            "packages", "wrong", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}", details
-        )
+        yield Finding("wrong", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}", details)
     elif int((versions["pandas"] or "0").partition(".")[0]) >= 3:
         yield Finding(
-            "packages",
-            "warning",
-            f"{versions_text}; PySpark does not fully support pandas 3",
-            "pip install 'pandas<3'",
-            details,
+            "warning", f"{versions_text}; PySpark does not fully support pandas 3", "pip install 'pandas<3'", details
         )
     else:
-        yield Finding("packages", "ok", f"nova-assets {details['nova-assets']}, {versions_text}", None, details)
+        yield Finding("ok", f"nova-assets {details['nova-assets']}, {versions_text}", None, details)
 
 
 def check_java() -> Iterator[Finding]:
@@ -128,13 +122,11 @@ def check_java() -> Iterator[Finding]:
     from nova_assets.engine.session.java import find_java
 
     if os.environ.get("SPARK_REMOTE") or os.environ.get("NOVA_SPARK", "").startswith("sc://"):
-        yield Finding("java", "ok", "not needed: the environment names a Spark server")
+        yield Finding("ok", "not needed: the environment names a Spark server")
         return
     java_install = find_java()
     details = {"version": java_install.version, "home": str(java_install.home), "source": java_install.source}
-    yield Finding(
-        "java", "ok", f"{java_install.version}, {java_install.home} (from {java_install.source})", None, details
-    )
+    yield Finding("ok", f"{java_install.version}, {java_install.home} (from {java_install.source})", None, details)
 
 
 def check_spark(deployment_to_start: Deployment | None) -> Iterator[Finding]:
@@ -145,11 +137,9 @@ def check_spark(deployment_to_start: Deployment | None) -> Iterator[Finding]:
     """
     version = _installed_version("pyspark")
     if version is None:
-        yield Finding("spark", "wrong", "pyspark is not installed", "pip install 'nova-assets'")
+        yield Finding("wrong", "pyspark is not installed", "pip install 'nova-assets'")
     elif deployment_to_start is None:
-        yield Finding(
-            "spark", "ok", f"{version}, not started (nova doctor --spark starts it)", None, {"version": version}
-        )
+        yield Finding("ok", f"{version}, not started (nova doctor --spark starts it)", None, {"version": version})
     else:
         started_at = time.monotonic()
         row_count, running_version = _run_spark_test_job(deployment_to_start.settings)
@@ -158,11 +148,7 @@ def check_spark(deployment_to_start: Deployment | None) -> Iterator[Finding]:
         is_correct = row_count == 1000
         message = f"{running_version}, started and counted to {row_count} in {format_duration(duration)}"
         yield Finding(
-            "spark",
-            "ok" if is_correct else "wrong",
-            message,
-            None if is_correct else "nova doctor --spark, again",
-            details,
+            "ok" if is_correct else "wrong", message, None if is_correct else "nova doctor --spark, again", details
         )
 
 
@@ -184,19 +170,13 @@ def check_dagster() -> Iterator[Finding]:
     version, home = _installed_version("dagster"), os.environ.get("DAGSTER_HOME")
     details = {"version": version, "home": home}
     if version is None:
-        yield Finding("dagster", "wrong", "dagster is not installed", "pip install 'nova-assets'", details)
+        yield Finding("wrong", "dagster is not installed", "pip install 'nova-assets'", details)
     elif home and not Path(home).is_dir():
         yield Finding(
-            "dagster",
-            "warning",
-            f"{version}; DAGSTER_HOME is {home}, which is not a folder",
-            f"mkdir -p {home}",
-            details,
+            "warning", f"{version}; DAGSTER_HOME is {home}, which is not a folder", f"mkdir -p {home}", details
         )
     else:
-        yield Finding(
-            "dagster", "ok", f"{version}, {f'home {home}' if home else 'DAGSTER_HOME is not set'}", None, details
-        )
+        yield Finding("ok", f"{version}, {f'home {home}' if home else 'DAGSTER_HOME is not set'}", None, details)
 
 
 def check_settings(settings: Settings) -> Iterator[Finding]:
@@ -213,7 +193,8 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
     for name, value in values.items():
         source = settings.sources.get(name, "default")
         message = {"environment": f"the environment (NOVA_{name.upper()})", "argument": f"--{name}"}.get(source, source)
-        yield Finding(f"setting {name}", "ok", f"{value}  from {message}", None, {"value": value, "source": source})
+        details = {"value": value, "source": source}
+        yield Finding("ok", f"{value}  from {message}", None, details, f"setting {name}")
 
 
 def check_catalog(settings: Settings) -> Iterator[Finding]:
@@ -227,17 +208,16 @@ def check_catalog(settings: Settings) -> Iterator[Finding]:
         writable_parent = None if file is None else _nearest_existing_path(file)
         if writable_parent is not None and not os.access(writable_parent, os.W_OK):
             yield Finding(
-                "catalog",
                 "wrong",
                 f"{url} does not exist, and {writable_parent} cannot be written",
                 "set NOVA_CATALOG to another file",
                 details,
             )
             return
-        yield Finding("catalog", "warning", f"{url}: there is no catalog yet", "nova init", details)
+        yield Finding("warning", f"{url}: there is no catalog yet", "nova init", details)
         return
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
-        yield Finding("catalog", "wrong", f"{url} cannot be written", f"chmod u+w {file} {file.parent}", details)
+        yield Finding("wrong", f"{url} cannot be written", f"chmod u+w {file} {file.parent}", details)
         return
     finding = _check_existing_catalog(settings.catalog, version, url, details)
     yield finding if file is None or finding.status != "ok" else _warn_of_network(finding, file)
@@ -268,15 +248,14 @@ def _check_existing_catalog(
 
     if catalog_version < schema_version.HEAD:
         message = f"{masked_url}, version {catalog_version}; this package works with {schema_version.HEAD}"
-        return Finding("catalog", "warning", message, "nova init, which migrates it", details)
+        return Finding("warning", message, "nova init, which migrates it", details)
     with contextlib.closing(open_catalog(catalog_url)) as opened:  # equal version: no migration; newer: an error
         details |= {"channels": len(opened.channels()), "writable": True}
         message = f"{opened.check_writable()}, can be written, {pluralize(details['channels'], 'channel')}"
         copied_from = opened.copied_from()
     if copied_from is None:
-        return Finding("catalog", "ok", message, None, details)
+        return Finding("ok", message, None, details)
     return Finding(
-        "catalog",
         "warning",
         f"{message}; it is a copy of {copied_from}, and deletes nothing from the warehouse",
         "nova doctor --claim, if this copy owns the warehouse; commits of the original then fail",
@@ -292,7 +271,7 @@ def check_warehouse_access(settings: Settings) -> Iterator[Finding]:
     _check_warehouse_matches_catalog(settings)
     if "://" in opened_warehouse.address:
         details: dict[str, Any] = {"address": opened_warehouse.address, "exists": opened_warehouse.exists}
-        yield Finding("warehouse", "ok", opened_warehouse.check_writable(), None, details | {"writable": True})
+        yield Finding("ok", opened_warehouse.check_writable(), None, details | {"writable": True})
         return
     details = {"folder": str(opened_warehouse.root), "exists": opened_warehouse.root.is_dir()}
     existing_parent = _nearest_existing_path(opened_warehouse.root)
@@ -301,7 +280,6 @@ def check_warehouse_access(settings: Settings) -> Iterator[Finding]:
     elif not existing_parent.is_dir() or not os.access(existing_parent, os.W_OK):
         what = "cannot be written" if existing_parent.is_dir() else "is not a folder"
         yield Finding(
-            "warehouse",
             "wrong",
             f"{opened_warehouse.root} cannot be created: {existing_parent} {what}",
             "set NOVA_WAREHOUSE to another folder",
@@ -315,9 +293,9 @@ def check_warehouse_access(settings: Settings) -> Iterator[Finding]:
         f"{'can be written' if details['exists'] else 'created with the first block'}, {format_bytes(free)} free"
     )
     if free < 2**30:
-        yield Finding("warehouse", "warning", message, "free some space: less than 1 GiB is left", details)
+        yield Finding("warning", message, "free some space: less than 1 GiB is left", details)
     else:
-        yield Finding("warehouse", "ok", message, None, details)
+        yield Finding("ok", message, None, details)
 
 
 def _check_warehouse_matches_catalog(settings: Settings) -> None:
@@ -347,23 +325,19 @@ def check_project(deployment: Deployment) -> Iterator[Finding]:
     if loaded is None:
         advice = "to use bindings, name a nova.Project: --project, NOVA_PROJECT or project in [tool.nova]"
         yield Finding(
-            "project",
-            "ok",
-            "no project is configured: channels can be used, bindings cannot",
-            advice,
-            {"project": None},
+            "ok", "no project is configured: channels can be used, bindings cannot", advice, {"project": None}
         )
         return
     bindings, channels = [b.name for b in loaded.bindings], [c.name for c in loaded.channels]
     binding_names = f" ({', '.join(bindings)})" if bindings else ""
     message = f"{name}: {pluralize(len(bindings), 'binding')}{binding_names}, {pluralize(len(channels), 'channel')}"
-    yield Finding("project", "ok", message, None, {"project": name, "bindings": bindings, "channels": channels})
+    yield Finding("ok", message, None, {"project": name, "bindings": bindings, "channels": channels})
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:
     """Whether each service that serves file views answers. Without them, reads fall back to the catalog."""
     if settings.service == "embedded":
-        yield Finding("service", "ok", "each run keeps its own file views", None, {"url": settings.service})
+        yield Finding("ok", "each run keeps its own file views", None, {"url": settings.service})
         return
     for address in settings.service_addresses:
         yield _check_service_address(address, settings.service_timeout)
@@ -381,9 +355,9 @@ def _check_service_address(url: str, seconds: float) -> Finding:
         message = f"{type(error).__name__}: {error}".rstrip(": ")
     details = {"url": url, "ready": message == "status 200"}
     if details["ready"]:
-        return Finding("service", "ok", f"{url} is ready", None, details)
+        return Finding("ok", f"{url} is ready", None, details)
     what = f"{url} does not answer ({message}): reads use another address or the catalog instead"
-    return Finding("service", "warning", what, "check that nova serve runs there", details)
+    return Finding("warning", what, "check that nova serve runs there", details)
 
 
 def _nearest_existing_path(path: Path) -> Path:

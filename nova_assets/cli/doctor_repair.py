@@ -60,7 +60,7 @@ def repair_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
         data = _report_json(dry_run, {}, [_NO_CATALOG], [])
         return CommandResult(data, lambda console: console.print(f"Nothing to repair: {_NO_CATALOG}."))
     on_progress = partial(print_progress, quiet=deployment.quiet)
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open(dry_run=dry_run) as store:
         nova_repair = Repair(store.runtime, store.settings.gc_grace, on_progress)
         with _open_dagster_repair(store, on_progress) as (dagster_repair, notes):
             examination = nova_repair.find_damages().merged_with(DamageReport(notes=notes))

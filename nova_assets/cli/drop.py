@@ -28,7 +28,7 @@ def drop(deployment: Deployment, channel: str, partition: str | None, expired: b
     if expired == (partition is not None):
         raise click.UsageError("say which: --partition COL=VALUE, or --expired")
     commit: Commit | None = None
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open(dry_run=dry_run) as store:
         if partition is None:
             partitions = list(store.expired(channel))
         else:

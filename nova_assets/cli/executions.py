@@ -52,7 +52,7 @@ def release(deployment: Deployment, execution_id: str, force: bool, dry_run: boo
     \b
     JSON: {"dry_run", "released": whether this command ended it, "execution": as in nova executions}
     """
-    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
+    with deployment.open(with_project=False, dry_run=dry_run) as store:
         ended = store.release(execution_id, force=force, dry_run=dry_run)
     data = {"dry_run": dry_run, "released": not dry_run, "execution": _execution_json(ended)}
     execution_text = (

@@ -39,7 +39,7 @@ def gc(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dr
            "held": [{"range", "partition", "by": [WHO]}]}]}
     """
     results: list[tuple[str, tuple[RetentionVerdict, ...], CollectedGarbage | None]] = []
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open(dry_run=dry_run) as store:
         removals = store.collect_removals(channels or None, dry_run=dry_run)
         for name in channels or [s.channel.name for s in store.channels()]:
             verdicts = store.held(name, retain=retain)

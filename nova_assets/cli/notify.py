@@ -77,7 +77,9 @@ def notify(
 
 def _report_result(report: DeliveryReport) -> CommandResult:
     exit_code = 1 if report.errors else 0
-    return CommandResult(_report_json(report), lambda console: _print(console, _format_report(report)), exit_code)
+    return CommandResult(
+        _report_json(report), lambda console: console.print(_format_report(report), soft_wrap=True), exit_code
+    )
 
 
 def _report_json(report: DeliveryReport) -> dict[str, Any]:
@@ -103,12 +105,16 @@ def _format_report(report: DeliveryReport) -> str:
 def _test_result(error_by_notifier: dict[str, str | None]) -> CommandResult:
     lines = [f"{name}: {'delivered' if error is None else error}" for name, error in error_by_notifier.items()]
     exit_code = 1 if any(error_by_notifier.values()) else 0
-    return CommandResult({"tested": error_by_notifier}, lambda console: _print(console, "\n".join(lines)), exit_code)
+    return CommandResult(
+        {"tested": error_by_notifier}, lambda console: console.print("\n".join(lines), soft_wrap=True), exit_code
+    )
 
 
 def _forget_result(notifier: str, existed: bool) -> CommandResult:
     text = f"{notifier} is forgotten" if existed else f"the catalog has no notifier {notifier}"
-    return CommandResult({"forgotten": notifier if existed else None}, lambda console: _print(console, text))
+    return CommandResult(
+        {"forgotten": notifier if existed else None}, lambda console: console.print(text, soft_wrap=True)
+    )
 
 
 def _queue_result(queue: list[QueuedNotification]) -> CommandResult:
@@ -133,7 +139,3 @@ def _queued_json(queued: QueuedNotification) -> dict[str, Any]:
         "error": queued.error,
         "undeliverable": queued.is_undeliverable,
     }
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, soft_wrap=True)

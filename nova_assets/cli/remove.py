@@ -68,7 +68,7 @@ def _is_confirmed(deployment: Deployment, removal: RemovalPlan) -> bool:
 
 
 def _undo(deployment: Deployment, kind: str, name: str, dry_run: bool) -> CommandResult:
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open(dry_run=dry_run) as store:
         restored = store.removed_with(kind, name) if dry_run else store.undo_removal(kind, name)
     data = {
         "dry_run": dry_run,

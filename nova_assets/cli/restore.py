@@ -28,7 +28,7 @@ def restore(deployment: Deployment, channel: str, at: int, dry_run: bool) -> Com
            "blocks": [{"range", "rows", "bytes", ...}]}
     """
     commit: Commit | None = None
-    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
+    with deployment.open(with_project=False, dry_run=dry_run) as store:
         head = store.catalog.channel(channel).head
         snapshot_text = describe_read(store.read(channel, at=at).plan)
         if not dry_run:

@@ -15,9 +15,9 @@ import click
 
 from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import CatalogCreation, Deployment, check_catalog_exists, is_default_catalog
-from nova_assets.errors import SettingsError
 from nova_assets.renamed import NEW_SETTING_VALUES
 from nova_assets.settings import VIEW_STORAGES, Settings
+from nova_assets.wiring.channel_views import require_service_extra
 
 if TYPE_CHECKING:
     from nova_assets.service.http.config import ServiceConfig
@@ -149,7 +149,7 @@ def _serve_instances(
     if not is_default_catalog(settings):
         check_catalog_exists(settings)  # before a folder is created
     with _shared_metrics_folder(settings):
-        with _require_service_extra():
+        with require_service_extra("the service needs"):
             from nova_assets.service import assembly
             from nova_assets.service.http.listening_socket import local_service_url, open_listening_socket
             from nova_assets.service.watchdog import claim_instance_folder, run_instances
@@ -184,7 +184,7 @@ def _open_server(
     creation: CatalogCreation = "default",
 ) -> Iterator[Server]:
     """Server over the store of a deployment. The context closes the store."""
-    with _require_service_extra():
+    with require_service_extra("the service needs"):
         from nova_assets.file_views.sqlite_storage import open_storage
         from nova_assets.service import assembly
         from nova_assets.service.uploads import UploadSpool
@@ -227,14 +227,3 @@ def _announce(url: str, config: ServiceConfig) -> None:
 
     elsewhere = " and all other addresses of this machine" if is_any_address(config.host) else ""
     print_to_stderr(f"listening on {url}{elsewhere}")
-
-
-@contextlib.contextmanager
-def _require_service_extra() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"a package that the service needs is not installed: {error.name}",
-            next="pip install 'nova-assets[service]'",
-        ) from error

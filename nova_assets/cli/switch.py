@@ -32,7 +32,7 @@ def switch(deployment: Deployment, binding: str, to: Literal["partitions", "whol
     JSON: {"binding", "to", "before": [{"channel", "partition", "cursor"}], "after": [the same]}
     """
     deployment.check_project_configured(f"nova switch {binding}")
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open(dry_run=dry_run) as store:
         cursor_switch = store.plan_switch(binding, to) if dry_run else store.switch(binding, to)
     data = {
         "binding": binding,

@@ -75,7 +75,7 @@ def add(
            "created_at", "expires_at", "revoked_at", "state", "unknown": [names of channels that do not exist yet]}
     """
     grants: Grants = {"read": read, "write": write, "operate": operate}
-    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
+    with deployment.open(with_project=False, dry_run=dry_run) as store:
         now = store.catalog.now()
         token_text, new_token = mint_token(name, grants, now, _expiry_time(expires, now))
         channels = [s.channel.name for s in store.channels()]
@@ -118,7 +118,7 @@ def revoke(deployment: Deployment, name: str, dry_run: bool) -> CommandResult:
     \b
     JSON: {"dry_run", "name", "revoked": whether this command revoked it, "state": "valid"|"expired"|"revoked"}
     """
-    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
+    with deployment.open(with_project=False, dry_run=dry_run) as store:
         token_before = _get_token(store, name)
         revoked = not dry_run and store.catalog.revoke_token(name)
         state = _token_state(token_before if dry_run else _get_token(store, name), store.catalog.now())

@@ -10,8 +10,12 @@ from functools import lru_cache
 @lru_cache(maxsize=1)
 def current_actor() -> str:
     """User and host of this process, such as ``ann@builder``."""
+    return f"{current_user()}@{socket.gethostname()}"
+
+
+def current_user() -> str:
+    """User of this process."""
     try:
-        user = getpass.getuser()
+        return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a user id without a name, as in containers
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
+        return "unknown"

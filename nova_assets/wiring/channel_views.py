@@ -20,7 +20,7 @@ def catalog_with_views(
     """Catalog and view source that the settings choose. The view source is None for the catalog alone."""
     if settings.service is None:
         return catalog, None
-    with _require_service_extra():
+    with require_service_extra("file views need"):
         from nova_assets.file_views.client import ViewServiceClient
         from nova_assets.file_views.query_handler import ViewQueryHandler
         from nova_assets.file_views.storage import MemoryStorage
@@ -54,7 +54,7 @@ class StoreViewsFactory:
         self._lock = threading.Lock()
 
     def __call__(self, heads: Mapping[str, int]) -> Any:
-        with _require_service_extra():
+        with require_service_extra("file views need"):
             from nova_assets.file_views.file_lists import Pinned, Views
 
         pinned_channels = {c: Pinned(head, self._catalog.channel(c).position) for c, head in heads.items()}
@@ -91,10 +91,11 @@ def _reopen_catalog(url: str) -> Catalog:
 
 
 @contextmanager
-def _require_service_extra() -> Iterator[None]:
+def require_service_extra(who_needs: str) -> Iterator[None]:
+    """Raise SettingsError if an import of the block fails, because the extra ``service`` is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"file views need a package that is not installed: {error.name}", next="pip install 'nova-assets[service]'"
+            f"{who_needs} a package that is not installed: {error.name}", next="pip install 'nova-assets[service]'"
         ) from error
