@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dagster import InputContext, OutputContext
@@ -55,8 +56,7 @@ def load_channel(store: Store, context: InputContext) -> Any:
         store.catalog.channel(channel).channel.refuse_changes()
     if mode == "all" and not _consumer_has_cursor(store, context):
         scope = input_partition_scope(context, store, channel, context.name)
-        pin = Pin(channel, head, partition=scope)
-        return _as_annotated_type(store, store.engine.reader.read(plan_pinned_read(store.catalog, pin, "all")), context)
+        return _as_annotated_type(store, _read_pinned(store, Pin(channel, head, partition=scope), "all"), context)
     execution = pin_consumer_inputs(
         store, build_consumer(context, store), context.step_context.run_id, context.step_context.instance
     )
@@ -67,8 +67,8 @@ def load_channel(store: Store, context: InputContext) -> Any:
             next="read several channels in one @dg.asset, or make each step of the graph an asset",
         )
     if mode == "changes":
-        return _build_modes_view(store, pinned)
-    return _as_annotated_type(store, store.engine.reader.read(plan_pinned_read(store.catalog, pinned, mode)), context)
+        return View(*(partial(_read_pinned, store, pinned, m) for m in ("all", "new", "old")))
+    return _as_annotated_type(store, _read_pinned(store, pinned, mode), context)
 
 
 def _insert_outside_step(store: Store, context: OutputContext, rows: Any, kind: Kind) -> None:
@@ -106,7 +106,7 @@ def _load_outside_step(store: Store, context: InputContext) -> Any:
     if context.has_partition_key and channel.channel.partitions:
         scope = parse_dagster_key(dimensions_in_dagster(store.project, channel.channel), context.partition_key)
     pin = Pin(channel.channel.name, channel.head, partition=scope)
-    return _as_annotated_type(store, store.engine.reader.read(plan_pinned_read(store.catalog, pin, "all")), context)
+    return _as_annotated_type(store, _read_pinned(store, pin, "all"), context)
 
 
 def _annotation(context: InputContext) -> Any:
@@ -166,13 +166,9 @@ def _consumer_has_cursor(store: Store, context: InputContext) -> bool:
     return asset is not None and bool(asset.keys) and bool(build_consumer(context, store).channels_with_cursor)
 
 
-def _build_modes_view(store: Store, pin: Pin) -> View:
-    engine = store.engine
-    return View(
-        all=lambda: engine.reader.read(plan_pinned_read(store.catalog, pin, "all")),
-        new=lambda: engine.reader.read(plan_pinned_read(store.catalog, pin, "new")),
-        old=lambda: engine.reader.read(plan_pinned_read(store.catalog, pin, "old")),
-    )
+def _read_pinned(store: Store, pin: Pin, mode: str) -> Any:
+    """Frame of a channel at a pin."""
+    return store.engine.reader.read(plan_pinned_read(store.catalog, pin, mode))
 
 
 def _as_annotated_type(store: Store, frame: Any, context: InputContext) -> Any:

@@ -152,7 +152,6 @@ def build_definitions(
         background_work = [sensor_job.build_definitions(nova) for sensor_job in sensor_jobs]
         triggered = [b for b in project.bindings if b.when is not None and b.name in needed]
         due_jobs, trigger_sensors = _build_trigger_sensors(triggered, jobs, nova, sensors)
-        conditions = _sensors_of_conditions(own_assets, with_assets, nova)
         return Definitions(
             assets=[*binding_assets, *own_assets, *build_external_assets(with_assets, names)],
             asset_checks=build_channel_checks(project, names),
@@ -161,7 +160,7 @@ def build_definitions(
                 *trigger_sensors,
                 *_reporting_sensors(nova, settings),
                 *(sensor for _, sensor in background_work),
-                *conditions,
+                *_sensors_of_conditions(own_assets, with_assets, nova),
             ],
             resources={names.resource: nova, names.io_manager: nova},
             executor=executor,
