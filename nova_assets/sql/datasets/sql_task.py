@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlglot import exp
-
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.task import Context, Task
-from nova_assets.sql.parse.dialect import parse_statement
-from nova_assets.sql.query.resolved_query import mark_calls
+from nova_assets.sql.incremental.maintained_query import parse_query
 from nova_assets.sql.query.scans import Mode, Scan, mark_scans
 from nova_assets.sql.query.spark_confirmation import convert_spark_rejections
 from nova_assets.sql.query.spark_query import RunnableSql, make_runnable_without_schemas
@@ -44,21 +41,11 @@ def sql_task(
         SqlError: the query cannot be parsed.
     """
     text = SqlText(f"task {name}", sql)
-    tree = parse_statement(text)
-    if not isinstance(tree, exp.Query):
-        raise text.error(
-            "is not a query",
-            tree,
-            expected="SELECT ...",
-            next="write scopes and INSERT in a SQL file: nova.datasets(folder)",
-        )
-    calls = mark_calls(text, tree)
-    if calls:
-        raise text.error(
-            f"{calls[0].function}(...) is a table function, which this task cannot call",
-            calls[0].call_span,
-            expected="table functions in datasets: nova.datasets(folder, functions=[...])",
-        )
+    tree = parse_query(
+        text,
+        "write scopes and INSERT in a SQL file: nova.datasets(folder)",
+        "table functions in datasets: nova.datasets(folder, functions=[...])",
+    )
     scans = mark_scans(text, tree)
     edges = [produces] if isinstance(produces, Produces) else list(produces)
     return Task(

@@ -16,7 +16,6 @@ from nova_assets.sql.incremental.accumulation import (
     Accumulator,
     StoredAccumulation,
 )
-from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.maintenance_sql import CHANGED_GROUPS, MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import (
     KEY,
@@ -27,6 +26,7 @@ from nova_assets.sql.incremental.operator_sql import (
     select_over,
     to_sql,
 )
+from nova_assets.sql.incremental.operators import column_of
 
 OLD = "nova_old_"
 """Beginning of the names of stored values: those of the output columns, then those of the hidden columns."""

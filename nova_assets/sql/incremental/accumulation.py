@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 from sqlglot import exp
 
 from nova_assets.model.schema import HIDDEN_PREFIX, DataType, Field
-from nova_assets.sql.incremental.expressions import column_of
-from nova_assets.sql.incremental.operators import Aggregation, Operator, Outputs
+from nova_assets.sql.incremental.expressions import replace_columns
+from nova_assets.sql.incremental.operators import Aggregation, Operator, Outputs, column_of
 from nova_assets.sql.incremental.value_types import value_type
 
 AccumulatorKind: TypeAlias = Literal["count", "sum", "min", "max"]
@@ -97,7 +97,7 @@ class Accumulation:
             keys: group key -> expression in its place.
         """
         return {
-            column: value.copy().transform(lambda n: keys[n.name].copy() if isinstance(n, exp.Column) else n)
+            column: replace_columns(value, lambda c: keys[c.name].copy())
             for column, value in self.values.items()
             if all(c.name in keys for c in value.find_all(exp.Column))
         }
@@ -227,12 +227,10 @@ class _AccumulationBuilder:
         for n, known in enumerate(self.accumulators):
             if known.kind == kind and (None if known.argument is None else known.argument.sql("spark")) == sql:
                 return n
-        count = self._add_count(argument) if kind == "sum" and argument is not None else None
+        counted = None if isinstance(argument, exp.Literal) else argument
+        count = self.add("count", counted) if kind == "sum" else None
         self.accumulators.append(Accumulator(kind, argument, count))
         return len(self.accumulators) - 1
-
-    def _add_count(self, argument: exp.Expr) -> int:
-        return self.add("count", None if isinstance(argument, exp.Literal) else argument)
 
     def _over_accumulators(self, expression: exp.Expr) -> exp.Expr:
         """An output over the columns of group keys and accumulators."""
@@ -249,7 +247,7 @@ class _AccumulationBuilder:
                 raise _NotAccumulated
             return node
 
-        return expression.copy().transform(insert)
+        return expression.transform(insert)
 
     def _of_aggregate(self, node: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
         """An aggregate over accumulators.

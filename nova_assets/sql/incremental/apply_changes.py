@@ -21,8 +21,8 @@ from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger
 from nova_assets.model.value_comparison import can_be_key
 from nova_assets.model.workflowette import Workflowette
-from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.incremental_task import incremental
+from nova_assets.sql.incremental.operators import column_of
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.text import SqlText
 from nova_assets.suggestions import did_you_mean

@@ -16,11 +16,14 @@ from nova_assets.sql.incremental import unique_keys
 from nova_assets.sql.incremental.clauses import (
     check_order,
     check_select_clauses,
+    is_top_query,
+    make_top_rows,
     name_merged_columns,
     split_qualify,
     used_clauses,
+    without_limit,
 )
-from nova_assets.sql.incremental.expressions import column_of, find_outside_subqueries, flatten_columns, has_aggregate
+from nova_assets.sql.incremental.expressions import find_outside_subqueries, flatten_columns, has_aggregate
 from nova_assets.sql.incremental.groups import (
     KeySet,
     check_group_keys,
@@ -52,10 +55,10 @@ from nova_assets.sql.incremental.operators import (
     SetKind,
     SetOperation,
     UnionAll,
+    column_of,
 )
 from nova_assets.sql.incremental.repeatability import check_exact
 from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE, SubqueryBuilder, split_conditions
-from nova_assets.sql.incremental.top_rows import is_top_query, make_top_rows, without_limit
 from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
 from nova_assets.sql.query.scans import scan_number
 from nova_assets.sql.query.used_columns import used_column_names

@@ -6,18 +6,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from sqlglot import exp
 
-from nova_assets.model.schema import Schema
+from nova_assets.errors import QueryRefused
+from nova_assets.model.modes_view import View
+from nova_assets.model.schema import HIDDEN_PREFIX, Schema
 from nova_assets.model.task import Context
-from nova_assets.sql.incremental.clauses import name_merged_columns
-from nova_assets.sql.incremental.operators import Outputs
-from nova_assets.sql.incremental.top_rows import is_top_query, order_by_columns
+from nova_assets.model.value_comparison import can_be_key
+from nova_assets.sql.incremental.accumulation import Accumulation, StoredAccumulation
+from nova_assets.sql.incremental.build_operators import SourceTable
+from nova_assets.sql.incremental.clauses import break_ties, is_top_query, name_merged_columns, order_by_columns
+from nova_assets.sql.incremental.dataset_change import DatasetChange
+from nova_assets.sql.incremental.expressions import can_stand_for_current_time, replace_columns
+from nova_assets.sql.incremental.maintained_query import MaintainedQuery
+from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
+from nova_assets.sql.incremental.operator_sql import StatementTooLarge, column_list, output_list
+from nova_assets.sql.incremental.operators import Outputs, column_of
+from nova_assets.sql.incremental.result_channel import MaintenancePlan
 from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.query.resolved_query import Query, was_written_with_alias
 from nova_assets.sql.query.scans import scan_number
+from nova_assets.sql.query.spark_query import INNER_QUERY_ALIAS
 
 _EXPRESSION_ID = re.compile(r"#(\d+)L?")
 _PART_OF_NAME = re.compile(r"[\w.`]$")
@@ -32,6 +45,117 @@ _SOURCE_COLUMN = re.compile(r"[\[,]([^\[\],#]+)#(\d+)")
 _SOURCE = re.compile(r"^[ :]*(?:[+:]- )?\w*(?:Relation|RDD|Scan|Range)")
 
 _TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)
+
+
+@dataclass(eq=False)
+class QueryExecution:
+    """A maintained query in one execution.
+
+    Args:
+        views: dataset -> its view.
+        sources: dataset -> its schema and key.
+        values: values of the query's variables.
+    """
+
+    query: MaintainedQuery
+    ctx: Context
+    views: Mapping[str, View]
+    sources: Mapping[str, SourceTable]
+    values: Mapping[str, Any]
+
+    @property
+    def unconfirmed_plan(self) -> MaintenancePlan:
+        """The plan of the query, as far as it is known without Spark."""
+        return self.query.unconfirmed_plan(self.sources, self.values)
+
+    @cached_property
+    def rows_now(self) -> Any:
+        """Frame of the query as it was written. If the query has LIMIT, the columns of the result decide between rows
+        that are equal in ORDER BY.
+        """
+        runnable, ctx, tree = self.query.runnable, self.ctx, self.query.tree
+        frames = {runnable.frame_by_scan[s.number]: self.views[s.dataset].all for s in self.query.scans}
+        rows = ctx.query(runnable.sql, self._used_values, frames)
+        if not is_top_query(tree):
+            return rows
+        operators = self.unconfirmed_plan.operators
+        fields = ctx.schema_of(rows).fields
+        exact = [True] * len(fields) if operators is None else [c not in operators.rounded for c in operators.columns]
+        columns = [f.name for f, is_exact in zip(fields, exact, strict=False) if is_exact and can_be_key(f.type)]
+        return ctx.query(break_ties(runnable.sql, tree, columns), self._used_values, frames)
+
+    def plan(self, result: Schema) -> MaintenancePlan | None:
+        """The plan of the query, confirmed by Spark; a plan without operators if Spark does not confirm them; None if
+        Spark cannot judge now, because an input is empty.
+
+        Args:
+            result: columns of the result.
+        """
+        plan, ctx = self.unconfirmed_plan, self.ctx
+        if plan.operators is None:
+            return plan
+        if clock_value := next((v for v in self.values.values() if can_stand_for_current_time(v)), None):
+            return MaintenancePlan(None, f"{clock_value!r} can stand for the current day or time")
+        frame_by_dataset = self.query.frame_by_dataset
+        changes = {d: DatasetChange(f, f, None, f, is_changed=False) for d, f in frame_by_dataset.items()}
+        query = self.query.resolve(self.sources, self.values)
+        regenerated = regenerate(query, frame_by_dataset, rounded=plan.operators.rounded)
+        try:
+            regenerated_rows = self._query(regenerated)
+            rows_by_operators = self._query(MaintenanceSql(plan.operators, changes).rows_statement())
+        except (QueryRefused, StatementTooLarge):
+            return MaintenancePlan(None, "Spark does not accept the query as nova writes it")
+        verdict = compare_plans(ctx, self.rows_now, regenerated_rows, result.names)
+        if verdict is None:
+            return None
+        if not verdict:
+            return MaintenancePlan(None, "Spark does not confirm how nova understands the query")
+        if not has_equal_columns(result, ctx.schema_of(rows_by_operators)):
+            return MaintenancePlan(None, "the columns of the result have other types, or other names")
+        return plan if plan.accumulation is None else self._with_hidden_types(plan, plan.accumulation, result)
+
+    def _with_hidden_types(self, plan: MaintenancePlan, accumulation: Accumulation, result: Schema) -> MaintenancePlan:
+        """The plan with its accumulation, if Spark confirms that hidden columns do not change the other columns."""
+        names = {n: f"{HIDDEN_PREFIX}{n}" for n in accumulation.hidden}
+        without_accumulation = MaintenancePlan(plan.operators)
+        try:
+            rows = self._query(self._sql_with_hidden(accumulation, names))
+        except QueryRefused:
+            return without_accumulation
+        schema = self.ctx.schema_of(rows)
+        visible_schema = schema.without_columns(*names.values())
+        if not has_equal_columns(result, visible_schema):
+            return without_accumulation
+        visible_rows = self.ctx.query(f"SELECT {column_list(visible_schema.names)} FROM {{rows}}", {}, {"rows": rows})
+        if not compare_plans(self.ctx, self.rows_now, visible_rows, result.names):
+            return without_accumulation
+        return replace(plan, hidden_types={n: schema.field(name).type for n, name in names.items()})
+
+    def rows_with_hidden(self, stored: StoredAccumulation) -> Any:
+        """Frame of the query with the hidden columns of an accumulation."""
+        names = {n: f.name for n, f in stored.hidden.items()}
+        visible = [(field.name, column_of(column)) for column, field in stored.fields.items()]  # as written
+        columns = output_list([*visible, *((name, column_of(name)) for name in names.values())])
+        sql = self._sql_with_hidden(stored.accumulation, names)
+        return self._query(f"SELECT {columns} FROM ({sql}) AS {INNER_QUERY_ALIAS}")
+
+    def _sql_with_hidden(self, accumulation: Accumulation, names: Mapping[int, str]) -> str:
+        """SQL of the query with the hidden columns of an accumulation.
+
+        Args:
+            names: number of a hidden accumulator -> name of its column.
+        """
+        query = self.query.resolve(self.sources, self.values)
+        return regenerate(query, self.query.frame_by_dataset, accumulation.hidden_outputs(names))
+
+    @property
+    def _used_values(self) -> dict[str, Any]:
+        return {name: self.values[name] for name in self.query.runnable.variables}
+
+    def _query(self, sql: str) -> Any:
+        """Frame of a statement over all rows of the datasets."""
+        frames = {frame: self.views[d].all for d, frame in self.query.frame_by_dataset.items()}
+        return self.ctx.query(sql, self._used_values, frames)
 
 
 def regenerate(
@@ -51,7 +175,7 @@ def regenerate(
         order_by_columns(tree, [name for name in tree.named_selects if name.lower() not in rounded])
     for name, expression in added_outputs:
         assert isinstance(tree, exp.Select)
-        tree.append("expressions", exp.alias_(expression.copy().transform(_with_table), name, quoted=True))
+        tree.append("expressions", exp.alias_(replace_columns(expression, _with_table), name, quoted=True))
     for table in list(tree.find_all(exp.Table)):
         number = scan_number(table)
         if number is not None:
@@ -77,11 +201,9 @@ def _use_aliases_in_qualify(tree: exp.Query) -> None:
                 node.replace(exp.column(exp.to_identifier(name, quoted=True)))
 
 
-def _with_table(node: exp.Expr) -> exp.Expr:
+def _with_table(column: exp.Column) -> exp.Expr:
     """``t.x`` in place of an operator's column called ``t.x``."""
-    if not isinstance(node, exp.Column):
-        return node
-    table, _, name = node.name.partition(".")
+    table, _, name = column.name.partition(".")
     return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))
 
 

@@ -21,7 +21,6 @@ from nova_assets.sql.incremental.operators import (
     Operator,
     Projection,
     Scan,
-    UnionAll,
     walk,
 )
 
@@ -177,7 +176,11 @@ class ChangedOperators:
 
     def __init__(self, root: Operator, changes: Mapping[str, DatasetChange]) -> None:
         self.changes = changes
-        self._changed = {id(o) for o in walk(root) if self._reads_change(o)}
+        self._changed = {
+            id(operator)
+            for operator in walk(root)
+            if any(isinstance(o, Scan) and changes[o.dataset].is_changed for o in walk(operator))
+        }
 
     def is_changed(self, operator: Operator) -> bool:
         """Whether a dataset that the operator reads has changed."""
@@ -192,8 +195,7 @@ class ChangedOperators:
         if isinstance(operator, Join):
             changed = [i for i in operator.inputs if self.is_changed(i)]
             return operator.kind != "full" and (len(changed) > 1 or any(map(self.may_cancel_out, changed)))
-        passes_rows_on = isinstance(operator, Projection | Filter | LateralView | UnionAll)
-        return passes_rows_on and any(map(self.may_cancel_out, operator.inputs))
+        return operator.passes_rows_on and any(map(self.may_cancel_out, operator.inputs))
 
     def has_single_rows(self, operator: Operator) -> bool:
         """Whether each row of an operator's change stands for one row only, so that its weight is 1 or -1.
@@ -202,9 +204,8 @@ class ChangedOperators:
         """
         if isinstance(operator, Scan):
             return self.changes[operator.dataset].has_single_rows
-        passes_rows_on = isinstance(operator, Projection | Filter | LateralView | UnionAll)
         joins_rows = isinstance(operator, Join) and operator.kind != "full"
-        if not passes_rows_on and not joins_rows:
+        if not operator.passes_rows_on and not joins_rows:
             return True
         return all(self.has_single_rows(i) for i in operator.inputs if self.is_changed(i))
 
@@ -224,6 +225,3 @@ class ChangedOperators:
                 side = operator.inputs[changed[0]]
                 return self.bounds_of_change(side, column) if column in side.columns else None
         return None
-
-    def _reads_change(self, operator: Operator) -> bool:
-        return any(isinstance(o, Scan) and self.changes[o.dataset].is_changed for o in walk(operator))

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from sqlglot import exp
 
+from nova_assets.sql.incremental.clauses import used_clauses
 from nova_assets.sql.incremental.expressions import find_outside_subqueries
 from nova_assets.sql.incremental.operators import NotMaintainable
 from nova_assets.sql.incremental.repeatability import is_generator
@@ -102,8 +103,7 @@ def _rename_sources(select: exp.Select, outer_names: Collection[str], test: exp.
 def _rows_of(query: exp.Expr, test: exp.Expr) -> exp.Select:
     """A copy of a subquery that gives one row for each row of FROM and WHERE."""
     select = unwrap(query)
-    clauses = {name for name, value in select.args.items() if value not in (None, False, [], "")}
-    if not isinstance(select, exp.Select) or clauses - _SELECT_CLAUSES:
+    if not isinstance(select, exp.Select) or used_clauses(select) - _SELECT_CLAUSES:
         raise NotMaintainable("EXISTS or IN under OR, with a subquery of this kind", test)
     if any(is_generator(e) or e.find(exp.AggFunc, exp.Window) for e in select.expressions):
         raise NotMaintainable("EXISTS or IN under OR, with aggregates, windows or generators", test)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sqlglot import exp
 
-from nova_assets.model.schema import DataType
-from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator, column_of
 from nova_assets.sql.incremental.repeatability import CLOCK_WORD, function_names
-from nova_assets.sql.incremental.value_types import value_type
 
 PARAMETER_PREFIX = "nova_"
 """Beginning of the names that stand for parameters of bindings, whose types are not known."""
@@ -43,7 +41,7 @@ def flatten_columns(expression: exp.Expr, operator: Operator) -> exp.Expr:
             raise NotMaintainable(f"the name {node.sql('spark')}", node)
         return column_of(name)
 
-    return expression.copy().transform(flatten)
+    return expression.transform(flatten)
 
 
 def _check_expression(node: exp.Expr) -> None:
@@ -69,6 +67,11 @@ def _check_expression(node: exp.Expr) -> None:
             raise NotMaintainable(f"{min(names).upper()}, whose fields are called like columns", node)
 
 
+def replace_columns(expression: exp.Expr, new: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
+    """The expression with other expressions in place of its columns."""
+    return expression.transform(lambda node: new(node) if isinstance(node, exp.Column) else node)
+
+
 def can_stand_for_current_time(value: object) -> bool:
     """Whether a value is a text that Spark can take for the current day or time."""
     return isinstance(value, str) and bool(CLOCK_WORD.fullmatch(value) or _TIME_OF_DAY.fullmatch(value))
@@ -89,13 +92,3 @@ def find_outside_subqueries(expression: exp.Expr, *types: type[exp.Expr]) -> Ite
 def has_aggregate(expression: exp.Expr) -> bool:
     """Whether an expression aggregates rows, apart from its subqueries and window functions."""
     return any(a.find_ancestor(exp.Window) is None for a in find_outside_subqueries(expression, exp.AggFunc))
-
-
-def column_of(name: str) -> exp.Column:
-    """Reference to an operator's column."""
-    return exp.Column(this=exp.to_identifier(name, quoted=True))
-
-
-def type_of(expression: exp.Expr, operator: Operator) -> DataType | None:
-    """Type of an expression, where it follows from the operator's columns without a doubt."""
-    return value_type(expression, operator.columns)

@@ -13,12 +13,11 @@ from nova_assets.errors import NotSupported
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import parse_type
 from nova_assets.model.task import Context, LastExecution
-from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.frozen_rows import FrozenRows
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice
 from nova_assets.sql.incremental.operator_sql import output_list, used_values
-from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.operators import Operator, column_of
 from nova_assets.sql.incremental.result_record import find_frozen_until
 from nova_assets.sql.query.session_zone import check_session_is_utc
 

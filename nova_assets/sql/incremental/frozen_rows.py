@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from functools import singledispatch
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
@@ -19,15 +19,15 @@ from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.evaluator import Evaluator
 from nova_assets.sql.evaluation.operand import Evaluable, Key, Value
 from nova_assets.sql.incremental import repeatability
+from nova_assets.sql.incremental.expressions import replace_columns
 from nova_assets.sql.incremental.operator_sql import to_sql
 from nova_assets.sql.incremental.operators import (
     GroupedOperator,
-    Join,
     LateralView,
     Operator,
     Projection,
-    Scan,
-    TwoInputs,
+    SetOperation,
+    UnionAll,
 )
 from nova_assets.sql.incremental.repeatability import function_names
 from nova_assets.sql.parse.dialect import parse_condition
@@ -86,7 +86,7 @@ class FrozenRows:
         frozen._check_kinds()
         frozen._check_clocks(frozen.condition)
         try:
-            repeatability.check_query(frozen._condition_at(lambda clock: exp.Placeholder(this=clock)))
+            repeatability.check_query(frozen._condition_with_parameters())
         except repeatability.NotRepeatable as error:
             raise text.error(f"{error.reason}, so FROZEN WHERE has no fixed rows", error.node) from None
         return frozen
@@ -145,10 +145,7 @@ class FrozenRows:
         Args:
             columns: column in lower case -> expression for its value.
         """
-        condition = self._condition_at(lambda clock: exp.Placeholder(this=clock))
-        bound = condition.transform(
-            lambda node: columns[node.name.lower()].copy() if isinstance(node, exp.Column) else node
-        )
+        bound = replace_columns(self._condition_with_parameters(), lambda column: columns[column.name.lower()].copy())
         return f"COALESCE({to_sql(bound)}, FALSE)"
 
     def values_at(self, now: datetime) -> dict[str, Any]:
@@ -179,22 +176,21 @@ class FrozenRows:
             name = column.name.lower()
             return (("", name), types[name]) if isinstance(column, exp.Column) and name in types else None
 
-        clocks = {_TODAY: _date_literal(now.astimezone(UTC).date()), _NOW: None}
-        condition = self._condition_at(lambda clock: clocks[clock] or exp.Placeholder(this=clock))
-        return Evaluator(resolve).compile_expression(condition)
+        today = exp.cast(exp.Literal.string(now.astimezone(UTC).date().isoformat()), "date")
+        return Evaluator(resolve).compile_expression(self._condition_with_parameters({_TODAY: today}))
 
-    def _condition_at(self, value_of: Any) -> exp.Expr:
-        """The condition with values in place of the current day and time.
+    def _condition_with_parameters(self, known: Mapping[str, exp.Expr] = MappingProxyType({})) -> exp.Expr:
+        """The condition with parameters in place of the current day and time.
 
         Args:
-            value_of: returns the expression for a parameter.
+            known: parameter -> its value, which stands there instead.
         """
 
         def insert(node: exp.Expr) -> exp.Expr:
             clock = _clock(node)
-            return node if clock is None else value_of(clock)
+            return node if clock is None else known.get(clock) or exp.Placeholder(this=clock)
 
-        return self.condition.copy().transform(insert)
+        return self.condition.transform(insert)
 
     def _check_kinds(self) -> None:
         forbidden = {
@@ -303,46 +299,21 @@ def _is_constant(node: exp.Expr) -> bool:
     return not _has_clock(node) and node.find(exp.Column, exp.Placeholder) is None
 
 
-def _date_literal(day: date) -> exp.Expr:
-    return exp.Cast(this=exp.Literal.string(day.isoformat()), to=exp.DataType.build("date"))
-
-
-@singledispatch
 def is_of_several_rows(operator: Operator, column: str) -> bool:
     """Whether the value of an output column depends on several rows of one dataset, such as an aggregate."""
-    return any(is_of_several_rows(i, column) for i in operator.inputs)  # the operator passes its rows on
-
-
-@is_of_several_rows.register
-def _(operator: Scan, column: str) -> bool:
-    return False
-
-
-@is_of_several_rows.register(Projection)
-@is_of_several_rows.register(GroupedOperator)
-def _(operator: Projection | GroupedOperator, column: str) -> bool:
-    expression = dict(operator.outputs)[column]
-    if expression.find(exp.AggFunc, exp.Window):
-        return True
-    return _is_computed_from_several_rows(operator.input, expression)
-
-
-@is_of_several_rows.register
-def _(operator: LateralView, column: str) -> bool:
-    if column in operator.input.columns:
-        return is_of_several_rows(operator.input, column)
-    return _is_computed_from_several_rows(operator.input, operator.view)
-
-
-@is_of_several_rows.register
-def _(operator: Join, column: str) -> bool:
-    return any(is_of_several_rows(side, column) for side in operator.inputs if column in side.columns)
-
-
-@is_of_several_rows.register
-def _(operator: TwoInputs, column: str) -> bool:
-    position = list(operator.columns).index(column)
-    return any(is_of_several_rows(side, list(side.columns)[position]) for side in operator.inputs)
+    match operator:
+        case Projection() | GroupedOperator():
+            expression = dict(operator.outputs)[column]
+            return expression.find(exp.AggFunc, exp.Window) is not None or _is_computed_from_several_rows(
+                operator.input, expression
+            )
+        case LateralView() if column not in operator.input.columns:
+            return _is_computed_from_several_rows(operator.input, operator.view)
+        case UnionAll() | SetOperation():
+            position = list(operator.columns).index(column)
+            return any(is_of_several_rows(side, list(side.columns)[position]) for side in operator.inputs)
+    # the operator passes its rows on
+    return any(is_of_several_rows(i, column) for i in operator.inputs if column in i.columns)
 
 
 def _is_computed_from_several_rows(operator: Operator, expression: exp.Expr) -> bool:

@@ -10,10 +10,11 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.incremental.expressions import column_of, flatten_columns, has_aggregate, type_of
+from nova_assets.sql.incremental.expressions import flatten_columns, has_aggregate
 from nova_assets.sql.incremental.make_operators import make_aggregation, make_windowed
-from nova_assets.sql.incremental.operators import NotMaintainable, Operator, Outputs, UnionAll, Windowed
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator, Outputs, UnionAll, Windowed, column_of
 from nova_assets.sql.incremental.repeatability import function_names
+from nova_assets.sql.incremental.value_types import value_type
 from nova_assets.sql.parse import spark_functions
 
 KeySet: TypeAlias = tuple[exp.Expr, ...]
@@ -156,7 +157,7 @@ def _replacement(
     def insert(node: exp.Expr) -> exp.Expr:
         sql = node.sql("spark")
         if sql in left_out:
-            type_ = type_of(node, operator)
+            type_ = value_type(node, operator.columns)
             if type_ is None:
                 raise NotMaintainable("a group key of unknown type in ROLLUP, CUBE or GROUPING SETS", node)
             return exp.cast(exp.null(), str(type_), dialect="spark")
@@ -167,7 +168,7 @@ def _replacement(
         is_kept = sql in keys or isinstance(node, exp.AggFunc | exp.Filter)  # a key keeps keys that are parts of it
         return node.copy() if is_kept else node  # a copy is not visited
 
-    return lambda expression: expression.copy().transform(insert)
+    return lambda expression: expression.transform(insert)
 
 
 def _grouping_id(node: exp.AnonymousAggFunc, keys: Sequence[str], left_out: Collection[str]) -> exp.Expr:
@@ -257,7 +258,7 @@ def make_pivot(operator: Operator, pivots: Sequence[exp.Pivot]) -> Operator:
     for aggregate, node in zip(aggregates, pivot.expressions, strict=True):
         if not isinstance(aggregate, exp.AggFunc) or not function_names(aggregate) & spark_functions.AGGREGATES:
             raise NotMaintainable("PIVOT with an expression over aggregates", node)
-        type_ = type_of(aggregate, operator)
+        type_ = value_type(aggregate, operator.columns)
         if type_ is None or type_.name not in _TYPES_OF_CELLS:
             raise NotMaintainable("PIVOT with an aggregate that is not known to be a number", node)
     used = {c.name for e in (*columns, *aggregates) for c in e.find_all(exp.Column)}

@@ -110,7 +110,7 @@ def _searches_of_join(join: Join, changed: Collection[str]) -> Iterator[tuple[st
     for n, side in enumerate(join.inputs):
         is_joined_again = not join.is_linear_in(n) and _reads_any(side, changed)
         if _reads_any(join.inputs[1 - n], changed) or is_joined_again:
-            yield from _origins([(side, pair[n]) for pair in join.equal_keys], reason)
+            yield from _origins([(side, key) for key in join.keys_by_input[n]], reason)
 
 
 def _origins(keys: Sequence[tuple[Operator, exp.Expr]], reason: str) -> Iterator[tuple[str, str, str]]:

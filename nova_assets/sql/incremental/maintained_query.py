@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
 from sqlglot import exp
 
-from nova_assets.errors import QueryRefused
-from nova_assets.model.modes_view import View
-from nova_assets.model.schema import HIDDEN_PREFIX, Schema
+from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
-from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.incremental import repeatability
-from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
+from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
-from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
-from nova_assets.sql.incremental.dataset_change import DatasetChange, frame_name
-from nova_assets.sql.incremental.expressions import PARAMETER_PREFIX, can_stand_for_current_time
+from nova_assets.sql.incremental.clauses import is_top_query
+from nova_assets.sql.incremental.dataset_change import frame_name
+from nova_assets.sql.incremental.expressions import PARAMETER_PREFIX
 from nova_assets.sql.incremental.frozen_rows import FrozenRows
-from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
-from nova_assets.sql.incremental.operator_sql import StatementTooLarge, quote_column
 from nova_assets.sql.incremental.operators import NotMaintainable
 from nova_assets.sql.incremental.result_channel import MaintenancePlan
-from nova_assets.sql.incremental.top_rows import break_ties, is_top_query
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, mark_calls, resolve_query
 from nova_assets.sql.query.scans import mark_scans
@@ -115,18 +109,7 @@ class MaintainedQuery:
         self.adds_floats = adds_floats
         self.text = text
         self.output_port = output_port
-        tree = parse_statement(text)
-        if not isinstance(tree, exp.Query):
-            raise text.error(
-                "is not a query", tree, expected="SELECT ...", next="write INSERT in nova.datasets(folder)"
-            )
-        if calls := mark_calls(text, tree):
-            raise text.error(
-                f"{calls[0].function}(...) is a table function, which this task cannot call",
-                calls[0].call_span,
-                expected="channels in FROM",
-            )
-        self.tree = tree
+        self.tree = tree = parse_query(text, "write INSERT in nova.datasets(folder)", "channels in FROM")
         if frozen is not None and is_top_query(tree):
             raise text.error("FROZEN WHERE in a query with LIMIT", tree.args["limit"], expected="a query without LIMIT")
         self.scans = mark_scans(text, tree)
@@ -165,141 +148,17 @@ class MaintainedQuery:
         key = (*sources.items(), *self._variable_types(sources, values).items())
         if key not in self._unconfirmed_plans:
             try:
-                query = self._resolve(sources, values)
+                query = self.resolve(sources, values)
                 operators = build_operators(query, sources, adds_floats=self.adds_floats)
                 self._unconfirmed_plans[key] = MaintenancePlan(operators, "", accumulation_of(operators))
             except NotMaintainable as error:
                 self._unconfirmed_plans[key] = MaintenancePlan(None, error.reason)
         return self._unconfirmed_plans[key]
 
-    def plan(
-        self,
-        ctx: Context,
-        views: Mapping[str, View],
-        sources: Mapping[str, SourceTable],
-        rows_now: Any,
-        schema: Schema,
-        values: Mapping[str, Any],
-    ) -> MaintenancePlan | None:
-        """The plan of the query, confirmed by Spark; None if Spark cannot judge now, because an input is empty.
-
-        Args:
-            sources: dataset -> its schema and key.
-            rows_now: frame of the query as it was written.
-            schema: columns of the result.
-            values: values of the query's variables.
-        """
-        plan = self.unconfirmed_plan(sources, values)
-        if plan.operators is None:
-            return plan
-        if clock_value := next((v for v in values.values() if can_stand_for_current_time(v)), None):
-            return MaintenancePlan(None, f"{clock_value!r} can stand for the current day or time")
-        query = self._resolve(sources, values)
-        regenerated = regenerate(query, self.frame_by_dataset, rounded=plan.operators.rounded)
-        return self._confirm(ctx, views, sources, regenerated, plan, rows_now, schema, values)
-
-    def rows(
-        self, ctx: Context, views: Mapping[str, View], sources: Mapping[str, SourceTable], values: Mapping[str, Any]
-    ) -> Any:
-        """Frame of the query as it was written. If the query has LIMIT, the columns of the result decide between rows
-        that are equal in ORDER BY. The arguments are those of ``plan``.
-        """
-        runnable = self.runnable
-        frames = {runnable.frame_by_scan[s.number]: views[s.dataset].all for s in self.scans}
-        used_values = {name: values[name] for name in runnable.variables}
-        rows = ctx.query(runnable.sql, used_values, frames)
-        if not is_top_query(self.tree):
-            return rows
-        operators = self.unconfirmed_plan(sources, values).operators
-        fields = ctx.schema_of(rows).fields
-        exact = [True] * len(fields) if operators is None else [c not in operators.rounded for c in operators.columns]
-        columns = [f.name for f, is_exact in zip(fields, exact, strict=False) if is_exact and can_be_key(f.type)]
-        return ctx.query(break_ties(runnable.sql, self.tree, columns), used_values, frames)
-
     @property
     def frame_by_dataset(self) -> dict[str, str]:
         """Dataset -> frame of all its rows in the SQL."""
         return {d: frame_name("all", n) for n, d in enumerate(self.datasets)}
-
-    def _confirm(
-        self,
-        ctx: Context,
-        views: Mapping[str, View],
-        sources: Mapping[str, SourceTable],
-        regenerated: str,
-        plan: MaintenancePlan,
-        rows_now: Any,
-        schema: Schema,
-        values: Mapping[str, Any],
-    ) -> MaintenancePlan | None:
-        """The plan, if Spark confirms its operators; a plan without operators if not; None if Spark cannot judge now.
-
-        Args:
-            regenerated: the query, written from its syntax tree.
-        """
-        assert plan.operators is not None
-        frames = {f: views[d].all for d, f in self.frame_by_dataset.items()}
-        changes = {d: DatasetChange(f, f, None, f, is_changed=False) for d, f in self.frame_by_dataset.items()}
-        values = {name: values[name] for name in self.runnable.variables}
-        try:
-            regenerated_rows = ctx.query(regenerated, values, frames)
-            rows_by_operators = ctx.query(MaintenanceSql(plan.operators, changes).rows_statement(), values, frames)
-        except (QueryRefused, StatementTooLarge):
-            return MaintenancePlan(None, "Spark does not accept the query as nova writes it")
-        verdict = compare_plans(ctx, rows_now, regenerated_rows, schema.names)
-        if verdict is None:
-            return None
-        if not verdict:
-            return MaintenancePlan(None, "Spark does not confirm how nova understands the query")
-        if not has_equal_columns(schema, ctx.schema_of(rows_by_operators)):
-            return MaintenancePlan(None, "the columns of the result have other types, or other names")
-        return self._with_accumulation(ctx, plan, rows_now, schema, values, frames, sources)
-
-    def _with_accumulation(
-        self,
-        ctx: Context,
-        plan: MaintenancePlan,
-        rows_now: Any,
-        result: Schema,
-        values: Mapping[str, Any],
-        frames: Mapping[str, Any],
-        sources: Mapping[str, SourceTable],
-    ) -> MaintenancePlan:
-        """The plan with its accumulation, if Spark confirms that hidden columns do not change the other columns."""
-        accumulation = plan.accumulation
-        if accumulation is None:
-            return plan
-        names = {n: f"{HIDDEN_PREFIX}{n}" for n in accumulation.hidden}
-        try:
-            rows = ctx.query(self.sql_with_hidden(sources, values, accumulation, names), values, frames)
-        except QueryRefused:
-            return MaintenancePlan(plan.operators)
-        schema = ctx.schema_of(rows)
-        visible_schema = schema.without_columns(*names.values())
-        visible = ", ".join(map(quote_column, visible_schema.names))
-        if not has_equal_columns(result, visible_schema):
-            return MaintenancePlan(plan.operators)
-        visible_rows = ctx.query(f"SELECT {visible} FROM {{rows}}", {}, {"rows": rows})
-        if not compare_plans(ctx, rows_now, visible_rows, result.names):
-            return MaintenancePlan(plan.operators)
-        return replace(plan, hidden_types={n: schema.field(name).type for n, name in names.items()})
-
-    def sql_with_hidden(
-        self,
-        sources: Mapping[str, SourceTable],
-        values: Mapping[str, Any],
-        accumulation: Accumulation,
-        names: Mapping[int, str],
-    ) -> str:
-        """SQL of the query with the hidden columns of an accumulation.
-
-        Args:
-            sources: dataset -> its schema and key.
-            values: values of the query's variables.
-            names: number of a hidden accumulator -> name of its column.
-        """
-        query = self._resolve(sources, values)
-        return regenerate(query, self.frame_by_dataset, accumulation.hidden_outputs(names))
 
     def _variable_types(self, sources: Mapping[str, SourceTable], values: Mapping[str, Any]) -> dict[str, str]:
         """Types of the query's variables, as far as they are known. A parameter that has the name of a column is left
@@ -311,7 +170,8 @@ class MaintainedQuery:
         names = [name for name in self.runnable.variables if name.lower() not in columns]
         return {name: spark_type_name(values[name]) for name in names if _has_one_type(values[name])}
 
-    def _resolve(self, sources: Mapping[str, SourceTable], values: Mapping[str, Any]) -> Query:
+    def resolve(self, sources: Mapping[str, SourceTable], values: Mapping[str, Any]) -> Query:
+        """The query with every column resolved. The arguments are those of ``unconfirmed_plan``."""
         tree = parse_statement(self.text)
         assert isinstance(tree, exp.Query)
         types = self._variable_types(sources, values)
@@ -320,6 +180,28 @@ class MaintainedQuery:
                 parameter.set("this", f"{PARAMETER_PREFIX}{parameter.name}")  # a name that no column has
                 types[parameter.name] = "string"
         return resolve_query(self.text, tree, {d: s.schema for d, s in sources.items()}, types)
+
+
+def parse_query(text: SqlText, not_a_query_next: str, instead_of_calls: str) -> exp.Query:
+    """The syntax tree of a task's query, which calls no table function.
+
+    Args:
+        not_a_query_next: what to do with another statement, for its error.
+        instead_of_calls: what to write instead of a table function, for its error.
+
+    Raises:
+        SqlError: the text cannot be parsed, is not a query, or calls a table function.
+    """
+    tree = parse_statement(text)
+    if not isinstance(tree, exp.Query):
+        raise text.error("is not a query", tree, expected="SELECT ...", next=not_a_query_next)
+    if calls := mark_calls(text, tree):
+        raise text.error(
+            f"{calls[0].function}(...) is a table function, which this task cannot call",
+            calls[0].call_span,
+            expected=instead_of_calls,
+        )
+    return tree
 
 
 def _has_one_type(value: object) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,12 +34,11 @@ from nova_assets.sql.incremental.dataset_change import (
     is_exact,
     net_change,
 )
-from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.frozen_condition import FrozenCondition
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
 from nova_assets.sql.incremental.maintenance_sql import RESULT, MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import FROZEN, KEY, WEIGHT, quote_column, sum_weights, used_values
-from nova_assets.sql.incremental.operators import Operator, Scan, walk
+from nova_assets.sql.incremental.operators import Operator, Scan, column_of, walk
 from nova_assets.sql.incremental.result_delta import (
     add_result,
     add_result_by_group,
@@ -52,6 +53,7 @@ STORED_ROWS = "stored_rows"
 """Name of the input with the rows that the channel of the result holds."""
 
 
+@dataclass(eq=False)
 class Maintenance:
     """Computes the delta of a result.
 
@@ -68,32 +70,26 @@ class Maintenance:
         frozen_changes: number of computed changes of frozen rows, which are left out. Only few changes are counted.
     """
 
-    def __init__(
-        self,
-        ctx: Context,
-        operators: Operator,
-        views: Mapping[str, View],
-        target: Channel,
-        schema: Schema,
-        values: Mapping[str, Any],
-        accumulation: StoredAccumulation | None,
-        is_accumulated: bool,
-        frozen: FrozenCondition | None = None,
-    ) -> None:
-        self.frozen = frozen
-        self.frozen_changes = 0
-        self.accumulation = accumulation
-        self.is_accumulated = is_accumulated
-        self.ctx = ctx
-        self.values = values
-        self.operators = operators
-        self.views = views
-        self.target = target
-        self.schema = schema
-        self._used_columns = {o.dataset: tuple(o.columns) for o in walk(operators) if isinstance(o, Scan)}
-        self.has_small_changes = all(view.has_small_change for view in views.values())
-        self._frames: dict[str, Callable[[], Any]] = {}
-        self._netted_changes: dict[str, pa.Table | None] = {}
+    ctx: Context
+    operators: Operator
+    views: Mapping[str, View]
+    target: Channel
+    schema: Schema
+    values: Mapping[str, Any]
+    accumulation: StoredAccumulation | None
+    is_accumulated: bool
+    frozen: FrozenCondition | None
+    frozen_changes: int = field(default=0, init=False)
+    _frames: dict[str, Callable[[], Any]] = field(default_factory=dict, init=False)
+    _netted_changes: dict[str, pa.Table | None] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def _used_columns(self) -> dict[str, tuple[str, ...]]:
+        return {o.dataset: tuple(o.columns) for o in walk(self.operators) if isinstance(o, Scan)}
+
+    @cached_property
+    def has_small_changes(self) -> bool:
+        return all(view.has_small_change for view in self.views.values())
 
     def estimate(self, readers: int) -> MaintenanceCost | None:
         """Estimated cost; None if the sizes of the inputs are not known.

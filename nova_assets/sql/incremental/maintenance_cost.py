@@ -337,7 +337,7 @@ class _Estimates:
 
     def _again_seconds(self, operator: Operator) -> float:
         """Seconds for the rows with changed keys, before and after the change."""
-        if not _has_keys(operator):
+        if not operator.keys_by_input[0]:
             return 2 * self.seconds(operator)
         keys = self.rates.evaluations * sum(map(self.change_seconds, operator.inputs))
         searched = sum(self.seconds(i) + _SEARCH_ROW_SECONDS * self.rows(i) for i in operator.inputs)
@@ -363,14 +363,6 @@ def _groups_of_result(root: Operator, stored_rows: int) -> dict[Operator, float]
         operator = operator.input
     is_known = isinstance(operator, Aggregation) and operator.having is None and stored_rows > 0
     return {operator: stored_rows} if is_known else {}
-
-
-def _has_keys(operator: Operator) -> bool:
-    if isinstance(operator, GroupedOperator):
-        return bool(operator.group_keys)
-    if isinstance(operator, SetOperation):
-        return operator.has_equal_types
-    return not isinstance(operator, Join) or bool(operator.equal_keys)
 
 
 def _joined_rows(operator: TwoInputs, left: float, right: float) -> float:

@@ -16,7 +16,7 @@ from nova_assets.model.schema_evolution import schema_after_delta
 from nova_assets.model.task import Context, LastExecution
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.build_operators import SourceTable
-from nova_assets.sql.incremental.expressions import column_of
+from nova_assets.sql.incremental.confirmation import QueryExecution
 from nova_assets.sql.incremental.frozen_condition import FROZEN_PARTITION, FrozenCondition, find_frozen_condition
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery, QueryAnalysis
 from nova_assets.sql.incremental.maintenance import Maintenance, with_columns
@@ -28,7 +28,7 @@ from nova_assets.sql.incremental.maintenance_choice import (
 )
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost
 from nova_assets.sql.incremental.maintenance_sql import RESULT
-from nova_assets.sql.incremental.operator_sql import StatementTooLarge, output_list, quote_column
+from nova_assets.sql.incremental.operator_sql import StatementTooLarge, quote_column
 from nova_assets.sql.incremental.result_channel import (
     MaintenancePlan,
     check_channel,
@@ -59,6 +59,9 @@ class MaintenanceRun:
         if query.scope is not None:
             query.scope.check_session(ctx)
         self.values = query.values(ctx.partition, ctx.started, ctx.params)
+        schemas = {d: v.schema or ctx.schema_of(v.all) for d, v in views.items()}
+        sources = {d: SourceTable(schema, ctx.channels[d].merge.key) for d, schema in schemas.items()}
+        self.execution = QueryExecution(query, ctx, views, sources, self.values)
 
     def compute_output(self) -> Any:
         """The delta of the result, or its replacement."""
@@ -67,7 +70,7 @@ class MaintenanceRun:
             models = [self.ctx.channels[d].merge for d in self.query.datasets]
             check_channel(self.target, schema, self.query.text.name, models, self.ctx.partition, lambda: self.plan)
         if self._frozen_condition is not None:
-            operators = self.query.unconfirmed_plan(self.sources, self.values).operators
+            operators = self.execution.unconfirmed_plan.operators
             self._frozen_condition.check(self.ctx, self.target, schema.names, operators)
         choice = self._choose()
         if choice.strategy != "no change":
@@ -179,23 +182,12 @@ class MaintenanceRun:
         return self.load_stored(hidden) if hidden else self.stored
 
     @cached_property
-    def rows_now(self) -> Any:
-        """Frame of the query as it was written."""
-        return self.query.rows(self.ctx, self.views, self.sources, self.values)
-
-    @cached_property
-    def sources(self) -> dict[str, SourceTable]:
-        """Dataset -> its columns and key."""
-        schemas = {d: v.schema or self.ctx.schema_of(v.all) for d, v in self.views.items()}
-        return {d: SourceTable(schema, self.ctx.channels[d].merge.key) for d, schema in schemas.items()}
-
-    @cached_property
     def analysis(self) -> QueryAnalysis:
         """Analysis of the query, which Spark repeats only for other columns, settings or values of variables."""
         analyses = self.query.analyses
-        key = (*self.sources.items(), self._record.settings, self._record.query)
+        key = (*self.execution.sources.items(), self._record.settings, self._record.query)
         if key not in analyses:
-            schema = self.ctx.schema_of(self.rows_now)
+            schema = self.ctx.schema_of(self.execution.rows_now)
             self.query.check_columns(schema)
             analyses[key] = QueryAnalysis(schema)
         return analyses[key]
@@ -208,9 +200,7 @@ class MaintenanceRun:
     @cached_property
     def plan(self) -> MaintenancePlan:
         if self.analysis.plan is None:
-            self.analysis.plan = self.query.plan(
-                self.ctx, self.views, self.sources, self.rows_now, self.schema, self.values
-            )
+            self.analysis.plan = self.execution.plan(self.schema)
         unknown = MaintenancePlan(None, "Spark cannot confirm over empty inputs how nova understands the query")
         return self.analysis.plan or unknown
 
@@ -288,14 +278,8 @@ class MaintenanceRun:
         known = self.plan.accumulation
         accumulation = None if known is None else self._accumulation(known.fingerprint)
         if accumulation is None or not accumulation.hidden:
-            return self.rows_now
-        names = {n: f.name for n, f in accumulation.hidden.items()}
-        sql = self.query.sql_with_hidden(self.sources, self.values, accumulation.accumulation, names)
-        frames = {frame: self.views[d].all for d, frame in self.query.frame_by_dataset.items()}
-        visible = [(field.name, column_of(column)) for column, field in accumulation.fields.items()]  # as written
-        columns = output_list([*visible, *((name, column_of(name)) for name in names.values())])
-        values = {name: self.values[name] for name in self.query.runnable.variables}
-        return self.ctx.query(f"SELECT {columns} FROM ({sql}) AS {INNER_QUERY_ALIAS}", values, frames)
+            return self.execution.rows_now
+        return self.execution.rows_with_hidden(accumulation)
 
     @cached_property
     def _record(self) -> ResultRecord:
@@ -377,7 +361,7 @@ class MaintenanceRun:
                 found=reason,
                 next="maintain the query in a new channel",
             )
-        frames = {"rows_now": self.rows_now, "stored": with_columns(ctx, self.stored, schema)}
+        frames = {"rows_now": self.execution.rows_now, "stored": with_columns(ctx, self.stored, schema)}
         frames = {name: self._without_frozen(frame) for name, frame in frames.items()}
         if target.merge.key:
             difference = select_keyed_difference("{rows_now}", "{stored}", schema.names, target.merge.key)
@@ -392,7 +376,7 @@ class MaintenanceRun:
             return
         key = ", ".join(map(quote_column, self.target.merge.key))
         repeated = f"SELECT 1 FROM {{rows}} GROUP BY {key} HAVING COUNT(*) > 1 LIMIT 1"
-        if _has_rows(self.ctx, repeated, self._without_frozen(self.rows_now)):
+        if _has_rows(self.ctx, repeated, self._without_frozen(self.execution.rows_now)):
             raise key_error(self.query.text.name, self.target, self.plan)
 
 

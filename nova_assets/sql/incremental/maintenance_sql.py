@@ -8,7 +8,6 @@ the semi-joins with changed keys down to the datasets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import singledispatchmethod
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +21,6 @@ from nova_assets.sql.incremental.dataset_change import (
     ComputeRelation,
     DatasetChange,
 )
-from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.operator_sql import (
     KEY,
     MAX_EXPANDED_RELATIONS,
@@ -40,16 +38,9 @@ from nova_assets.sql.incremental.operator_sql import (
 )
 from nova_assets.sql.incremental.operators import (
     Aggregation,
-    Distinct,
-    Filter,
-    GroupedOperator,
     Join,
-    LateralView,
     Operator,
-    Projection,
     Scan,
-    SetOperation,
-    UnionAll,
     walk,
 )
 
@@ -218,41 +209,31 @@ class MaintenanceSql:
     def _no_change_sql(self, operator: Operator) -> str:
         return f"{select_with_weight(operator.columns, 1)} FROM {self.rows(operator, 'new')} WHERE FALSE"
 
-    @singledispatchmethod
     def _change_sql(self, operator: Operator) -> str:
-        raise NotImplementedError(type(operator).__name__)
+        if operator.passes_rows_on:
+            return select_over(operator, [self.change(i) for i in operator.inputs], with_weight=True)
+        if isinstance(operator, Scan):
+            return self._scan_change(operator)
+        if isinstance(operator, Join) and operator.kind != "full":
+            # the left side changes first, and then the right side
+            versions = ("new", "old")
+            changed = [side for side in (0, 1) if self.changed.is_changed(operator.inputs[side])]
+            return " UNION ALL ".join(self._join_term(operator, side, versions[side]) for side in changed)
+        change = self._again(operator, self.changed_keys(operator))
+        is_one_row = isinstance(operator, Aggregation) and not operator.group_keys
+        if is_one_row and can_be_added_up(operator):  # often joined with many rows, which stay if the row stays
+            return sum_weights(operator.columns, change)
+        return change
 
-    @_change_sql.register
-    def _(self, operator: Scan) -> str:
-        change = self.changes[operator.dataset]
+    def _scan_change(self, scan: Scan) -> str:
+        change = self.changes[scan.dataset]
         if change.netted_frame is not None:
-            return f"SELECT {column_list(operator.columns)}, {WEIGHT} FROM {{{change.netted_frame}}}"
-        added = f"{select_with_weight(operator.columns, 1)} FROM {{{change.added_frame}}}"
+            return f"SELECT {column_list(scan.columns)}, {WEIGHT} FROM {{{change.netted_frame}}}"
+        added = f"{select_with_weight(scan.columns, 1)} FROM {{{change.added_frame}}}"
         if change.removed_frame is None:
             return added
-        both = f"{added} UNION ALL {select_with_weight(operator.columns, -1)} FROM {{{change.removed_frame}}}"
-        return sum_weights(operator.columns, both) if can_be_added_up(operator) else both
-
-    @_change_sql.register(Projection)
-    @_change_sql.register(Filter)
-    @_change_sql.register(LateralView)
-    def _(self, operator: Projection | Filter | LateralView) -> str:
-        return select_over(operator, [self.change(operator.input)], with_weight=True)
-
-    @_change_sql.register
-    def _(self, operator: UnionAll) -> str:
-        return select_over(operator, [self.change(operator.left), self.change(operator.right)], with_weight=True)
-
-    @_change_sql.register
-    def _(self, operator: Join) -> str:
-        if operator.kind == "full":
-            left_keys, right_keys = [a for a, _ in operator.equal_keys], [b for _, b in operator.equal_keys]
-            keys = self.changed_keys(operator, [(operator.left, left_keys), (operator.right, right_keys)])
-            return self._again(operator, keys, [left_keys, right_keys])
-        # the left side changes first, and then the right side
-        versions = ("new", "old")
-        changed = [side for side in (0, 1) if self.changed.is_changed(operator.inputs[side])]
-        return " UNION ALL ".join(self._join_term(operator, side, versions[side]) for side in changed)
+        both = f"{added} UNION ALL {select_with_weight(scan.columns, -1)} FROM {{{change.removed_frame}}}"
+        return sum_weights(scan.columns, both) if can_be_added_up(scan) else both
 
     def _join_term(self, join: Join, side: int, version: str) -> str:
         """What the change of one side changes in a join, while the other side stays as it is.
@@ -266,9 +247,7 @@ class MaintenanceSql:
             keys = [(pair[side], pair[1 - side]) for pair in join.equal_keys]
             inputs = [self.change(changed), self._possible_partners(other, version, keys, changed)]
             return select_over(join, inputs if side == 0 else inputs[::-1], with_weight=True)
-        keys_by_input = [[pair[n] for pair in join.equal_keys] for n in (0, 1)]
-        changed_keys = self.changed_keys(join, [(changed, keys_by_input[side])])
-        return self._again(join, changed_keys, keys_by_input, {1 - side: version})
+        return self._again(join, self.changed_keys(join, (side,)), {1 - side: version})
 
     def _possible_partners(
         self, operator: Operator, version: str, keys: Sequence[tuple[exp.Expr, exp.Expr]], changed: Operator
@@ -289,42 +268,23 @@ class MaintenanceSql:
         name = f"{rows}_of_{self._numbers[id(changed)]}"
         return self.add_relation(name, f"SELECT * FROM {rows} WHERE {' AND '.join(conditions)}")
 
-    @_change_sql.register
-    def _(self, operator: GroupedOperator) -> str:
-        keys = self.changed_keys(operator, [(operator.input, operator.group_keys)])
-        change = self._again(operator, keys, [operator.group_keys])
-        is_one_row = isinstance(operator, Aggregation) and not operator.group_keys
-        if is_one_row and can_be_added_up(operator):  # often joined with many rows, which stay if the row stays
-            return sum_weights(operator.columns, change)
-        return change
-
-    @_change_sql.register
-    def _(self, operator: Distinct) -> str:
-        columns = [column_of(name) for name in operator.columns]
-        return self._again(operator, self.changed_keys(operator, [(operator.input, columns)]), [columns])
-
-    @_change_sql.register
-    def _(self, operator: SetOperation) -> str:
-        if not operator.has_equal_types:
-            return self._again(operator, None, [[], []])
-        columns = [[column_of(name) for name in i.columns] for i in operator.inputs]
-        keys = self.changed_keys(operator, list(zip(operator.inputs, columns, strict=True)))
-        return self._again(operator, keys, columns)
-
     # groups that changed are computed again
 
-    def changed_keys(
-        self, operator: Operator, keyed_inputs: Sequence[tuple[Operator, Sequence[exp.Expr]]]
-    ) -> str | None:
-        """Name of the relation with the keys of all changed input rows; None without keys."""
-        if not keyed_inputs[0][1]:
+    def changed_keys(self, operator: Operator, sides: Sequence[int] = (0, 1)) -> str | None:
+        """Name of the relation with the keys of all changed input rows; None without keys.
+
+        Args:
+            sides: numbers of the inputs whose changes count.
+        """
+        keys_by_input = operator.keys_by_input
+        if not keys_by_input[0]:
             return None
         parts = [
             f"SELECT {', '.join(f'{to_sql(k)} AS {KEY}{n}' for n, k in enumerate(keys))} FROM {self.change(i)}"
-            for i, keys in keyed_inputs
-            if self.changed.is_changed(i)
+            for side, (i, keys) in enumerate(zip(operator.inputs, keys_by_input, strict=True))
+            if side in sides and self.changed.is_changed(i)
         ]
-        names = ", ".join(f"{KEY}{n}" for n in range(len(keyed_inputs[0][1])))
+        names = ", ".join(f"{KEY}{n}" for n in range(len(keys_by_input[0])))
         name = f"nova_{self._numbers[id(operator)]}_keys"
         body = f"SELECT DISTINCT {names} FROM ({' UNION ALL '.join(parts)})"
         return self.add_relation(name, body, is_read_often=True)
@@ -333,20 +293,18 @@ class MaintenanceSql:
         self,
         operator: Operator,
         keys: str | None,
-        keys_by_input: Sequence[Sequence[exp.Expr]],
         version_by_input: Mapping[int, str] = MappingProxyType({}),
     ) -> str:
         """The operator over the rows with changed keys, before and after the change.
 
         Args:
             keys: relation with the changed keys; None if all rows are computed again.
-            keys_by_input: for each input, the expressions that are equal to the keys.
             version_by_input: number of an input -> its version before and after the change, if it stays the same.
         """
         number, parts = self._numbers[id(operator)], []
         for version, weight in (("new", 1), ("old", -1)):
             inputs = []
-            for n, (operand, key_columns) in enumerate(zip(operator.inputs, keys_by_input, strict=True)):
+            for n, (operand, key_columns) in enumerate(zip(operator.inputs, operator.keys_by_input, strict=True)):
                 input_version = version_by_input.get(n, version)
                 rows = self.rows(operand, input_version)
                 if keys is not None:

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sqlglot import exp
 
-from nova_assets.model.schema import DataType
 from nova_assets.sql.incremental import unique_keys
-from nova_assets.sql.incremental.expressions import column_of, type_of
 from nova_assets.sql.incremental.operators import (
     Aggregation,
     Columns,
@@ -21,6 +19,7 @@ from nova_assets.sql.incremental.operators import (
     Outputs,
     Projection,
     Windowed,
+    column_of,
     walk,
 )
 from nova_assets.sql.incremental.repeatability import (
@@ -30,6 +29,7 @@ from nova_assets.sql.incremental.repeatability import (
     is_generator,
     is_rounded,
 )
+from nova_assets.sql.incremental.value_types import value_type
 from nova_assets.sql.query.resolved_query import conjuncts
 
 
@@ -163,7 +163,7 @@ def _copies_of(keys: Iterable[exp.Expr], outputs: Outputs) -> tuple[str, ...]:
 
 
 def _output_columns(operator: Operator, outputs: Outputs) -> Columns:
-    return {name: type_of(e, operator) for name, e in outputs}
+    return {name: value_type(e, operator.columns) for name, e in outputs}
 
 
 def _rounded_outputs(operator: Operator, outputs: Outputs) -> frozenset[str]:
@@ -199,13 +199,9 @@ def _equal_pairs(condition: exp.Expr | None, left: Operator, right: Operator) ->
             continue
         if a.name in right.columns and b.name in left.columns:
             a, b = b, a
-        if a.name in left.columns and b.name in right.columns and _same_type(left, a.name, right, b.name):
+        type_ = left.columns.get(a.name)
+        if type_ is not None and type_ == right.columns.get(b.name):
             yield a, b
-
-
-def _same_type(left: Operator, a: str, right: Operator, b: str) -> bool:
-    first: DataType | None = left.columns[a]
-    return first is not None and first == right.columns[b]
 
 
 def filter_joined_rows(operator: Operator, conditions: Sequence[exp.Expr]) -> Operator:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import singledispatch
 from typing import Any
 
 from sqlglot import exp
@@ -36,85 +35,40 @@ REPETITIONS = f"explode(array_repeat(0, CAST({WEIGHT} AS INT))) nova_rows AS nov
 """LATERAL VIEW that repeats each row as often as its weight says."""
 
 _VALUE = re.compile(r":(\w+)\b")
-_JOIN_WORDS = {
-    "inner": "JOIN",
-    "left": "LEFT JOIN",
-    "right": "RIGHT JOIN",
-    "full": "FULL JOIN",
-    "left semi": "LEFT SEMI JOIN",
-    "left anti": "LEFT ANTI JOIN",
-}
-_SET_WORDS = {
-    "union": "UNION",
-    "intersect": "INTERSECT",
-    "except": "EXCEPT",
-    "intersect all": "INTERSECT ALL",
-    "except all": "EXCEPT ALL",
-}
 
 
-@singledispatch
 def select_over(operator: Operator, inputs: Sequence[str], *, with_weight: bool = False) -> str:
     """SELECT of an operator over named relations.
 
     Args:
         with_weight: the relation is a change, whose weights are passed on.
     """
+    first, weight = inputs[0], f", {WEIGHT}" if with_weight else ""
+    match operator:
+        case Projection():
+            return f"SELECT {output_list(operator.outputs)}{weight} FROM {first}"
+        case Filter():
+            return f"SELECT * FROM {first} WHERE {to_sql(operator.condition)}"
+        case LateralView():
+            return f"SELECT {column_list(operator.columns)}{weight} FROM {first} {to_sql(operator.view)}"
+        case Aggregation():
+            group = f" GROUP BY {', '.join(map(to_sql, operator.group_keys))}" if operator.group_keys else ""
+            having = f" HAVING {to_sql(operator.having)}" if operator.having is not None else ""
+            return f"SELECT {output_list(operator.outputs)} FROM {first}{group}{having}"
+        case Windowed():
+            return f"SELECT {output_list(operator.outputs)} FROM {first}"
+        case Distinct():
+            return f"SELECT DISTINCT * FROM {first}"
+        case UnionAll():
+            return f"SELECT * FROM {first} UNION ALL SELECT * FROM {inputs[1]}"
+        case SetOperation():
+            return f"SELECT * FROM {first} {operator.kind.upper()} SELECT * FROM {inputs[1]}"
+        case Join():
+            word = "JOIN" if operator.kind == "inner" else f"{operator.kind.upper()} JOIN"
+            on = f" ON {to_sql(operator.condition)}" if operator.condition is not None else ""
+            joined = f"{first} {word if on else 'CROSS JOIN'} {inputs[1]}{on}"
+            return f"SELECT {column_list(operator.columns)}{weight} FROM {joined}"
     raise NotImplementedError(type(operator).__name__)
-
-
-@select_over.register
-def _(operator: Projection, inputs: Sequence[str], *, with_weight: bool = False) -> str:
-    return f"SELECT {output_list(operator.outputs)}{_weight(with_weight)} FROM {inputs[0]}"
-
-
-@select_over.register
-def _(operator: Filter, inputs: Sequence[str], *, with_weight: bool = False) -> str:
-    return f"SELECT * FROM {inputs[0]} WHERE {to_sql(operator.condition)}"
-
-
-@select_over.register
-def _(operator: LateralView, inputs: Sequence[str], *, with_weight: bool = False) -> str:
-    return f"SELECT {column_list(operator.columns)}{_weight(with_weight)} FROM {inputs[0]} {to_sql(operator.view)}"
-
-
-@select_over.register
-def _(operator: Aggregation, inputs: Sequence[str], *, with_weight: bool = False) -> str:
-    group = f" GROUP BY {', '.join(map(to_sql, operator.group_keys))}" if operator.group_keys else ""
-    having = f" HAVING {to_sql(operator.having)}" if operator.having is not None else ""
-    return f"SELECT {output_list(operator.outputs)} FROM {inputs[0]}{group}{having}"
-
-
-@select_over.register
-def _(operator: Windowed, inputs: Sequence[str], *, with_weight: bool = False) -> str:
-    return f"SELECT {output_list(operator.outputs)} FROM {inputs[0]}"
-
-
-@select_over.register
-def _(operator: Distinct, inputs: Sequence[str], *, with_weight: bool = False) -> str:
-    return f"SELECT DISTINCT * FROM {inputs[0]}"
-
-
-@select_over.register
-def _(operator: UnionAll, inputs: Sequence[str], *, with_weight: bool = False) -> str:
-    return f"SELECT * FROM {inputs[0]} UNION ALL SELECT * FROM {inputs[1]}"
-
-
-@select_over.register
-def _(operator: SetOperation, inputs: Sequence[str], *, with_weight: bool = False) -> str:
-    return f"SELECT * FROM {inputs[0]} {_SET_WORDS[operator.kind]} SELECT * FROM {inputs[1]}"
-
-
-@select_over.register
-def _(operator: Join, inputs: Sequence[str], *, with_weight: bool = False) -> str:
-    left, right = inputs
-    condition = f" ON {to_sql(operator.condition)}" if operator.condition is not None else ""
-    word = _JOIN_WORDS[operator.kind] if condition else "CROSS JOIN"
-    return f"SELECT {column_list(operator.columns)}{_weight(with_weight)} FROM {left} {word} {right}{condition}"
-
-
-def _weight(with_weight: bool) -> str:
-    return f", {WEIGHT}" if with_weight else ""
 
 
 def semi_join(rows: str, keys: str, pairs: Iterable[tuple[str, str]]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import singledispatch
 from typing import NamedTuple
 
 from sqlglot import exp
@@ -66,76 +65,48 @@ def _describe_accumulation(accumulation: Accumulation) -> str:
 _CHANGE_ALONE = "only changed rows are computed"
 
 
-@singledispatch
 def _describe(operator: Operator) -> tuple[str, str]:
+    match operator:
+        case Scan():
+            return f"read {operator.dataset}", "its changes since the last execution"
+        case Projection():
+            names = (name for name, e in operator.outputs if not isinstance(e, exp.Column))
+            return f"compute {', '.join(names)}", _CHANGE_ALONE
+        case Filter():
+            return f"keep rows with {_text([operator.condition])}", _CHANGE_ALONE
+        case LateralView():
+            return f"add the rows of {_text([operator.view.this])}", _CHANGE_ALONE
+        case UnionAll():
+            return "rows of both inputs", _CHANGE_ALONE
+        case Aggregation(group_keys=()):
+            return "aggregate all rows", "all rows are computed again"
+        case Aggregation():
+            keys = "all rows" if operator.group_keys == (ALL_ROWS,) else _text(operator.group_keys)
+            return f"group by {keys}", "groups that changed are computed again"
+        case Windowed(group_keys=()):
+            return "window functions over all rows", "all rows are computed again"
+        case Windowed():
+            keys = _text(operator.group_keys)
+            return f"window functions by {keys}", "window partitions that changed are computed again"
+        case Distinct():
+            return "different rows once", "rows that changed are compared again"
+        case SetOperation():
+            compared = "rows that changed" if operator.has_equal_types else "all rows"
+            return operator.kind, f"{compared} are compared again"
+        case Join():
+            return _describe_join(operator)
     raise NotImplementedError(type(operator).__name__)
 
 
-@_describe.register
-def _(operator: Scan) -> tuple[str, str]:
-    return f"read {operator.dataset}", "its changes since the last execution"
-
-
-@_describe.register
-def _(operator: Projection) -> tuple[str, str]:
-    return f"compute {', '.join(name for name, e in operator.outputs if not isinstance(e, exp.Column))}", _CHANGE_ALONE
-
-
-@_describe.register
-def _(operator: Filter) -> tuple[str, str]:
-    return f"keep rows with {_text([operator.condition])}", _CHANGE_ALONE
-
-
-@_describe.register
-def _(operator: LateralView) -> tuple[str, str]:
-    return f"add the rows of {_text([operator.view.this])}", _CHANGE_ALONE
-
-
-@_describe.register
-def _(operator: Aggregation) -> tuple[str, str]:
-    if not operator.group_keys:
-        return "aggregate all rows", "all rows are computed again"
-    keys = "all rows" if operator.group_keys == (ALL_ROWS,) else _text(operator.group_keys)
-    return f"group by {keys}", "groups that changed are computed again"
-
-
-@_describe.register
-def _(operator: Windowed) -> tuple[str, str]:
-    if not operator.group_keys:
-        return "window functions over all rows", "all rows are computed again"
-    return (
-        f"window functions by {_text(operator.group_keys)}",
-        "window partitions that changed are computed again",
-    )
-
-
-@_describe.register
-def _(operator: Distinct) -> tuple[str, str]:
-    return "different rows once", "rows that changed are compared again"
-
-
-@_describe.register
-def _(operator: Join) -> tuple[str, str]:
-    condition = "every row with every row" if operator.condition is None else f"on {_text([operator.condition])}"
-    if operator.kind == "inner":
+def _describe_join(join: Join) -> tuple[str, str]:
+    condition = "every row with every row" if join.condition is None else f"on {_text([join.condition])}"
+    if join.kind == "inner":
         return f"join {condition}", "the changed rows of one side are joined with the other side"
-    again = "rows with a join key that changed are joined again" if operator.equal_keys else "all rows are joined again"
-    if operator.kind != "full":
-        linear, other = ("right", "left") if operator.is_linear_in(1) else ("left", "right")
+    again = "rows with a join key that changed are joined again" if join.equal_keys else "all rows are joined again"
+    if join.kind != "full":
+        linear, other = ("right", "left") if join.is_linear_in(1) else ("left", "right")
         again = f"changed rows of the {linear} side are joined; if the {other} side changes, {again}"
-    return f"{operator.kind} join {condition}", again
-
-
-@_describe.register
-def _(operator: UnionAll) -> tuple[str, str]:
-    return "rows of both inputs", _CHANGE_ALONE
-
-
-@_describe.register
-def _(operator: SetOperation) -> tuple[str, str]:
-    if not operator.has_equal_types:
-        return operator.kind, "all rows are compared again"
-    return operator.kind, "rows that changed are compared again"
+    return f"{join.kind} join {condition}", again
 
 
 def _text(expressions: Iterable[exp.Expr]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from sqlglot import exp
 
@@ -52,7 +52,12 @@ class Operator:
         unstable: an expression whose value depends on the order in which Spark reads rows with equal group keys; None
             if there is none. Then the rows of each group belong together: some of them may not be mixed with others
             that were computed at another time.
+
+    Attributes:
+        passes_rows_on: whether each row of the output is made from one row of an input, whatever the other rows are.
     """
+
+    passes_rows_on: ClassVar[bool] = False
 
     columns: Columns
     unique_keys: frozenset[frozenset[str]] = field(kw_only=True, default=frozenset())
@@ -66,9 +71,16 @@ class Operator:
         return ()
 
     @property
+    def keys_by_input(self) -> tuple[tuple[exp.Expr, ...], ...]:
+        """For each input, the expressions by which rows belong together: rows with other values do not matter for them.
+        Without expressions, all rows belong together.
+        """
+        return ((),) * len(self.inputs)
+
+    @property
     def is_monotone(self) -> bool:
         """Whether the output only grows if the datasets only grow."""
-        return all(i.is_monotone for i in self.inputs)
+        return all(o.passes_rows_on or isinstance(o, Scan) or _is_inner_join(o) for o in walk(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +88,6 @@ class Scan(Operator):
     """The rows of a dataset."""
 
     dataset: str
-
-    @property
-    def is_monotone(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +105,7 @@ class OneInput(Operator):
 class Projection(OneInput):
     """Computes columns from each row. An expression may be a generator such as ``explode(a)``."""
 
+    passes_rows_on = True
     outputs: Outputs
 
 
@@ -104,6 +113,7 @@ class Projection(OneInput):
 class Filter(OneInput):
     """Keeps the rows for which a condition is true."""
 
+    passes_rows_on = True
     condition: exp.Expr
 
 
@@ -111,6 +121,7 @@ class Filter(OneInput):
 class LateralView(OneInput):
     """Adds to each row the rows that a generator makes from it (``LATERAL VIEW``)."""
 
+    passes_rows_on = True
     view: exp.Lateral
 
 
@@ -127,8 +138,8 @@ class GroupedOperator(OneInput):
     outputs: Outputs
 
     @property
-    def is_monotone(self) -> bool:
-        return False
+    def keys_by_input(self) -> tuple[tuple[exp.Expr, ...], ...]:
+        return (self.group_keys,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +164,8 @@ class Distinct(OneInput):
     """Each different row once."""
 
     @property
-    def is_monotone(self) -> bool:
-        return False
+    def keys_by_input(self) -> tuple[tuple[exp.Expr, ...], ...]:
+        return (tuple(map(column_of, self.columns)),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,8 +195,8 @@ class Join(TwoInputs):
     equal_keys: tuple[tuple[exp.Expr, exp.Expr], ...] = ()
 
     @property
-    def is_monotone(self) -> bool:
-        return self.kind == "inner" and super().is_monotone
+    def keys_by_input(self) -> tuple[tuple[exp.Expr, ...], ...]:
+        return tuple(tuple(pair[side] for pair in self.equal_keys) for side in (0, 1))
 
     def is_linear_in(self, side: int) -> bool:
         """Whether each row of a side is joined by itself, whatever the other rows of this side are.
@@ -205,6 +216,8 @@ class Join(TwoInputs):
 class UnionAll(TwoInputs):
     """The rows of both inputs, by position of the columns."""
 
+    passes_rows_on = True
+
 
 @dataclass(frozen=True, eq=False)
 class SetOperation(TwoInputs):
@@ -218,8 +231,17 @@ class SetOperation(TwoInputs):
     has_equal_types: bool
 
     @property
-    def is_monotone(self) -> bool:
-        return False
+    def keys_by_input(self) -> tuple[tuple[exp.Expr, ...], ...]:
+        return tuple(tuple(map(column_of, i.columns)) if self.has_equal_types else () for i in self.inputs)
+
+
+def column_of(name: str) -> exp.Column:
+    """Reference to an operator's column."""
+    return exp.Column(this=exp.to_identifier(name, quoted=True))
+
+
+def _is_inner_join(operator: Operator) -> bool:
+    return isinstance(operator, Join) and operator.kind == "inner"
 
 
 def walk(operator: Operator) -> Iterator[Operator]:

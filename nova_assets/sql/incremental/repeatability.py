@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
+from nova_assets.model.schema import DataType
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.incremental.value_types import value_type
 from nova_assets.sql.parse import spark_functions
@@ -184,26 +185,23 @@ def is_rounded(expression: exp.Expr, operator: Operator) -> bool:
         names = function_names(node)
         if names & _ROUNDING_AGGREGATES:
             return True
-        if "sum" in names and not _has_types(node.this, operator, _TYPES_OF_EXACT_SUMS):
-            return True
-        if names & _AVERAGES and not _has_exact_average(node.this, operator):
+        is_exact = _has_exact_sum if "sum" in names else _has_exact_average if names & _AVERAGES else None
+        if is_exact is not None and not all(is_exact(value_type(n, operator.columns)) for n in _numbers_of(node)):
             return True
     return False
 
 
-def _has_types(number: exp.Expr, operator: Operator, types: frozenset[str]) -> bool:
-    """Whether a number is known to have one of these types."""
-    if isinstance(number, exp.Distinct):
-        return all(_has_types(part, operator, types) for part in number.expressions)
-    type_ = value_type(number, operator.columns)
-    return type_ is not None and type_.name in types
+def _numbers_of(aggregate: exp.Expr) -> list[exp.Expr]:
+    """The numbers that an aggregate adds up."""
+    return aggregate.this.expressions if isinstance(aggregate.this, exp.Distinct) else [aggregate.this]
 
 
-def _has_exact_average(number: exp.Expr, operator: Operator) -> bool:
-    """Whether the average of a number does not depend on the order of the rows."""
-    if isinstance(number, exp.Distinct):
-        return all(_has_exact_average(part, operator) for part in number.expressions)
-    type_ = value_type(number, operator.columns)
+def _has_exact_sum(type_: DataType | None) -> bool:
+    """Whether a sum of numbers of a type does not depend on the order of the rows."""
+    return type_ is not None and type_.name in _TYPES_OF_EXACT_SUMS
+
+
+def _has_exact_average(type_: DataType | None) -> bool:
     if type_ is None or type_.name != "decimal":
         return type_ is not None and type_.name in _TYPES_OF_EXACT_AVERAGES
     return not _DIGITS_OF_SMALL_DECIMALS < type_.args[0] <= _MAX_DIGITS_ADDED_AS_DOUBLES

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from nova_assets.model.merge import MergeModel, Multiset
 from nova_assets.model.schema import DELETED
-from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.maintenance_sql import RESULT, MaintenanceSql, can_be_added_up
 from nova_assets.sql.incremental.operator_sql import (
     KEY,
@@ -20,7 +19,7 @@ from nova_assets.sql.incremental.operator_sql import (
     sum_weights,
     to_sql,
 )
-from nova_assets.sql.incremental.operators import Filter, GroupedOperator, Projection
+from nova_assets.sql.incremental.operators import Filter, GroupedOperator, Projection, column_of
 
 
 def add_result(relations: MaintenanceSql, is_frozen: str = "") -> None:
@@ -46,7 +45,7 @@ def add_result_by_group(relations: MaintenanceSql, stored: str, names: Mapping[s
     while isinstance(grouped, Projection | Filter):
         grouped = grouped.input
     assert isinstance(grouped, GroupedOperator)
-    keys = relations.changed_keys(grouped, [(grouped.input, grouped.group_keys)])
+    keys = relations.changed_keys(grouped)
     _add_difference(relations, keys, relations.root.group_columns, stored, names, is_frozen)
 
 

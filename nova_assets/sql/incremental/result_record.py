@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from sqlglot import exp
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
 from nova_assets.model.channel import Channel
@@ -190,13 +189,8 @@ def find_frozen_until(last_reports: Iterable[Mapping[str, Any]], channel: str) -
 
 def fingerprint_query(query: MaintainedQuery, values: Mapping[str, Any]) -> str:
     """Fingerprint of a maintained query, of its frozen rows, and of the values of its variables."""
-    return query_fingerprint(query.tree, values, "" if query.frozen is None else query.frozen.sql)
-
-
-def query_fingerprint(tree: exp.Query, values: Mapping[str, Any], frozen: str = "") -> str:
-    """Fingerprint of a query, of the condition of its frozen rows, and of the values of its variables."""
-    sql = normalize_identifiers(tree.copy(), dialect="spark").sql("spark", comments=False)
-    frozen_rows = [f"FROZEN WHERE {frozen}"] if frozen else []
+    sql = normalize_identifiers(query.tree.copy(), dialect="spark").sql("spark", comments=False)
+    frozen_rows = [] if query.frozen is None else [f"FROZEN WHERE {query.frozen.sql}"]
     return _fingerprint(sql, *frozen_rows, *(f"{name}={values[name]!r}" for name in sorted(values)))
 
 

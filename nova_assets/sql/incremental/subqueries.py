@@ -14,12 +14,11 @@ from sqlglot import exp
 
 from nova_assets.sql.incremental.existence import replace_by_counts, unwrap
 from nova_assets.sql.incremental.expressions import (
-    column_of,
     find_outside_subqueries,
     flat_name,
     flatten_columns,
     has_aggregate,
-    type_of,
+    replace_columns,
 )
 from nova_assets.sql.incremental.make_operators import (
     filter_joined_rows,
@@ -28,8 +27,9 @@ from nova_assets.sql.incremental.make_operators import (
     make_join,
     make_projection,
 )
-from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator, column_of
 from nova_assets.sql.incremental.repeatability import function_names, is_generator
+from nova_assets.sql.incremental.value_types import value_type
 from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.query.resolved_query import conjuncts
 
@@ -136,7 +136,7 @@ class SubqueryBuilder:
         if len(left) != len(names):
             raise NotMaintainable("IN with another number of columns than its subquery", test)
         for value, column in zip(left, names, strict=True):
-            type_ = type_of(value, operator)
+            type_ = value_type(value, operator.columns)
             if type_ is None or type_ != rows.columns[column]:
                 raise NotMaintainable("IN with a subquery, between types that are not known to be equal", test)
         left = [value if isinstance(value, exp.Column) else exp.Paren(this=value) for value in left]
@@ -343,9 +343,7 @@ def _flatten_over_both(condition: exp.Expr, rows: Operator, operator: Operator, 
             raise NotMaintainable(f"{column.sql('spark')}, which can be a field of a column of the subquery", column)
     visible = {c: type_ for c, type_ in operator.columns.items() if c.partition(".")[0] not in sources}
     flat = flatten_columns(condition, Operator({**visible, **rows.columns}))
-    return flat.transform(
-        lambda node: column_of(names[node.name]) if isinstance(node, exp.Column) and node.name in names else node
-    )
+    return replace_columns(flat, lambda column: column_of(names[column.name]) if column.name in names else column)
 
 
 def _is_plain(select: exp.Select) -> bool:

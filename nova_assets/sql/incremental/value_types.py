@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from sqlglot import exp
 
@@ -41,12 +41,13 @@ def value_type(expression: exp.Expr, columns: Mapping[str, DataType | None]) -> 
     for call in values.find_all(exp.Anonymous):
         if call.name.lower() == "if" and call.expressions:
             call.expressions[0].replace(exp.true())
-    if not all(map(_is_value, _nodes(values))):
+    nodes = list(values.walk(prune=lambda n: isinstance(n, exp.Column)))  # without the names within a column
+    if not all(map(_is_value, nodes)):
         return None
     if _mixes_texts(values, columns):
         return None  # their common type depends on the session
     is_arithmetic = any(
-        isinstance(n, _ARITHMETIC) or (isinstance(n, exp.Anonymous) and n.name.lower() == "abs") for n in _nodes(values)
+        isinstance(n, _ARITHMETIC) or (isinstance(n, exp.Anonymous) and n.name.lower() == "abs") for n in nodes
     )
     if is_arithmetic and not _has_only_numbers(values, columns):
         return None  # the type of '1' + 1 depends on the session
@@ -62,14 +63,6 @@ def _joins_texts(expression: exp.Expr, columns: Mapping[str, DataType | None]) -
     else:
         return False
     return bool(parts) and all(value_type(part, columns) == DataType("string") for part in parts)
-
-
-def _nodes(expression: exp.Expr) -> Iterator[exp.Expr]:
-    """The nodes of an expression, without the names within a column."""
-    yield expression
-    if not isinstance(expression, exp.Column):
-        for part in expression.iter_expressions():
-            yield from _nodes(part)
 
 
 def _is_value(node: exp.Expr) -> bool:

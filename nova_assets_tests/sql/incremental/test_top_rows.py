@@ -7,8 +7,8 @@ import re
 import pytest
 from sqlglot import exp
 
+from nova_assets.sql.incremental.clauses import break_ties
 from nova_assets.sql.incremental.operators import Filter, Projection
-from nova_assets.sql.incremental.top_rows import break_ties
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.incremental.test_refusals import operators
