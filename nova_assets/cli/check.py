@@ -18,10 +18,10 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.channel_registration import ReplacementPreview
 from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError
-from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.breaking_changes import Change, find_changes
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, deployed_declarations, record_declarations
+from nova_assets.sql.datasets.disk_cache import DiskCache
 from nova_assets.sql.datasets.spark_analysis import SparkAnalysis, analyse_with_spark
 from nova_assets.sql.statement.dataset_statement import DatasetStatement
 

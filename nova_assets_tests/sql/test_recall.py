@@ -18,10 +18,10 @@ from sqlglot import exp
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
-from nova_assets.sql.cache import analysis_cache, disk_cache
-from nova_assets.sql.cache.disk_cache import DiskCache
+from nova_assets.sql.datasets import analysis_cache, disk_cache
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.declarations import CACHE_MIN_STATEMENTS
+from nova_assets.sql.datasets.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.graph_builder import build_graph
 from nova_assets.sql.parse.tree_encoding import decode_tree, encode_tree

@@ -109,11 +109,8 @@ def _by_dataset(policy: str | Mapping[str, str]) -> Mapping[str, str]:
 
 def _check_policies(argument: str, policies: Mapping[str, str], choices: Sequence[str], graph: Graph) -> None:
     """Check the policies by dataset."""
-    for name, policy in policies.items():
-        if name and graph.datasets:  # the graph is empty if the analysis failed, and that error is recorded already
-            graph.dataset(name)
+    for policy, value in _values_of_known_datasets(policies, graph):
         if policy not in choices:
-            value = f"{{{name!r}: {policy!r}}}" if name else repr(policy)
             raise DefinitionError(
                 f"{argument}={value} is not a policy{did_you_mean(str(policy), choices)}", expected=" or ".join(choices)
             )
@@ -121,13 +118,18 @@ def _check_policies(argument: str, policies: Mapping[str, str], choices: Sequenc
 
 def _check_freshness(limits: Mapping[str, str], graph: Graph) -> None:
     """Check the freshness limits by dataset."""
-    for name, limit in limits.items():
-        if name and graph.datasets:
-            graph.dataset(name)
+    for limit, value in _values_of_known_datasets(limits, graph):
         if limit != DOWNSTREAM and period_seconds(limit) is None:
-            value = f"{{{name!r}: {limit!r}}}" if name else repr(limit)
             expected = f"{EXPECTED_PERIOD}, or {DOWNSTREAM!r}"
             raise DefinitionError(f"freshness={value} is neither a period nor {DOWNSTREAM!r}", expected=expected)
+
+
+def _values_of_known_datasets(policies: Mapping[str, str], graph: Graph) -> Iterator[tuple[str, str]]:
+    """Policies, each with its text for errors. Raises DefinitionError for the policy of an unknown dataset."""
+    for name, policy in policies.items():
+        if name and graph.datasets:  # the graph is empty if the analysis failed, and that error is recorded already
+            graph.dataset(name)
+        yield policy, f"{{{name!r}: {policy!r}}}" if name else repr(policy)
 
 
 class Datasets(Sequence[Binding]):
@@ -200,14 +202,14 @@ class Datasets(Sequence[Binding]):
         ]
         return bind(
             Workflowette(dataset.name, [task], checks),
-            channels={name: _channel_by_name(graph, name) for name in (*dataset.reads, dataset.name)},
+            channels={name: graph.channel(name) for name in (*dataset.reads, dataset.name)},
             description=dataset.statement.description or None,
             partitions=list(dataset.channel.partition_columns),
         )
 
     def _find_channel(self, name: str) -> Channel | None:
         if name in self.graph.datasets or name in self.graph.channels:
-            return _channel_by_name(self.graph, name)
+            return self.graph.channel(name)
         return (self._channels_of_checks or {}).get(name)
 
     def _make_task_function(self, query: MaintainedDataset) -> IncrementalQuery:
@@ -357,7 +359,3 @@ def _with_multisets(graph: Graph, names: Sequence[str]) -> Graph:
     """The graph with channels of which rows can be removed, for these datasets."""
     changed = {n: replace(graph.datasets[n], channel=multiset_channel(graph.datasets[n].channel)) for n in names}
     return replace(graph, datasets={**graph.datasets, **changed})
-
-
-def _channel_by_name(graph: Graph, name: str) -> Channel:
-    return graph.datasets[name].channel if name in graph.datasets else graph.channels[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -193,7 +193,8 @@ class DatasetQuery:
                 raise NotSupported(f"the query calls {name}(...), which exists only in the session of its tasks")
         self.function_calls.register_scalar_functions(Context(spark=engine.session))
         tables = table_function_schemas(self.graph.function_types)
-        schemas = {frame: self.query.schemas[scan.dataset] for frame, scan in self._scans_by_frame()}
+        frame_by_scan, schema_by_dataset = self.runnable.frame_by_scan, self.query.schemas
+        schemas = {frame_by_scan[s.number]: schema_by_dataset[s.dataset] for s in self.statement.scans}
         schemas |= {f"call_{c.number}": tables[c.function] for c in self.query.calls}
         frames = {n: engine.inputs.to_frame([], s) for n, s in schemas.items() if f"{{{n}}}" in self.runnable.sql}
         with convert_spark_rejections(self.statement.text):
@@ -201,9 +202,6 @@ class DatasetQuery:
                 self.runnable.sql, self.query_parameters(self.header.sample_scope), frames
             )
         return engine.frames.schema_of(frame_of_query)
-
-    def _scans_by_frame(self) -> Iterable[tuple[str, Scan]]:
-        return ((self.runnable.frame_by_scan[scan.number], scan) for scan in self.statement.scans)
 
     def query_parameters(self, scope: ScopeValues) -> dict[str, Any]:
         """Values of the variables that the query uses, and of the partition columns."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from nova_assets.model.channel import Channel
 from nova_assets.nova_error import NovaError
-from nova_assets.sql.cache.disk_cache import DiskCache
+from nova_assets.sql.datasets.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.graph_builder import build_graph, parse_external_views, parse_statements_in_order
 from nova_assets.sql.statement.dataset_statement import DatasetStatement

@@ -114,13 +114,13 @@ class Graph:
             )
         return self.datasets[name]
 
+    def channel(self, name: str) -> Channel:
+        """The channel of a dataset, or the channel of that name that datasets read."""
+        return self.datasets[name].channel if name in self.datasets else self.channels[name]
+
     def has_producer(self, name: str) -> bool:
         """Whether another task or another system has to write this input before a reader runs."""
         return name in self.datasets or (name in self.channels and self.channels[name].external is not None)
-
-    def direct_readers(self, name: str) -> tuple[str, ...]:
-        """The datasets that read a dataset or channel directly."""
-        return tuple(d.name for d in self.datasets.values() if name in d.reads)
 
     def downstream(self, name: str) -> tuple[str, ...]:
         """All direct and indirect readers of a dataset or channel, in an order in which they can be built."""
@@ -317,9 +317,7 @@ class Graph:
         # Spark's sessions run in UTC. Only the header has a time zone of its own.
         pruner = self._pruner_by_dataset.get(name)
         if pruner is None:
-            inputs = [
-                self.datasets[n].channel if n in self.datasets else self.channels[n] for n in self.datasets[name].reads
-            ]
+            inputs = map(self.channel, self.datasets[name].reads)
             columns = frozenset(column.lower() for channel in inputs for column in channel.partition_columns)
             new_pruner = PartitionPruner(self.dataset(name).query, partition_columns=columns)
             pruner = self._pruner_by_dataset.setdefault(name, new_pruner)

@@ -11,8 +11,8 @@ from pathlib import Path
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Field, Schema, parse_type
-from nova_assets.sql.cache.analysis_cache import AnalysisCache, DatasetAnalysis
-from nova_assets.sql.cache.disk_cache import DiskCache
+from nova_assets.sql.datasets.analysis_cache import AnalysisCache, DatasetAnalysis
+from nova_assets.sql.datasets.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.datasets.local_time import check_local_times
 from nova_assets.sql.pruning.prune import required_partitions

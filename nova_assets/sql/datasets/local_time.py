@@ -134,7 +134,5 @@ def _has_type(node: exp.Expr | None, name: str) -> bool:
 
 def _written(node: exp.Expr) -> str:
     """The expression as it was written, without the types of variables."""
-    plain = node.copy().transform(
-        lambda n: n.this if isinstance(n, exp.Cast) and isinstance(n.this, exp.Placeholder) else n
-    )
+    plain = node.transform(lambda n: n.this if isinstance(n, exp.Cast) and isinstance(n.this, exp.Placeholder) else n)
     return plain.sql("spark")

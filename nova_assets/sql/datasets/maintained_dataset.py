@@ -224,7 +224,7 @@ def _check_no_reader_of_new_rows(graph: Graph, dataset: Dataset) -> None:
 
 
 def _source_table(graph: Graph, name: str) -> SourceTable:
-    channel = graph.datasets[name].channel if name in graph.datasets else graph.channels[name]
+    channel = graph.channel(name)
     schema = graph.datasets[name].schema if name in graph.datasets else channel.schema
     return SourceTable(schema or Schema(()), channel.merge.key)
 

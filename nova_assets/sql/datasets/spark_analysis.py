@@ -13,9 +13,9 @@ from nova_assets.errors import EngineUnavailable, SqlError
 from nova_assets.model.engine import Engine
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
-from nova_assets.sql.cache.analysis_cache import hash_with_code_version, statement_hash
-from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
+from nova_assets.sql.datasets.analysis_cache import hash_with_code_version, statement_hash
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
+from nova_assets.sql.datasets.disk_cache import DiskCache, DiskCacheSession
 from nova_assets.sql.query.spark_confirmation import check_spark_columns
 
 

@@ -3,8 +3,6 @@
 The cache file can be deleted at any time. If it cannot be read or written, every analysis is computed again.
 """
 
-# Not by the library diskcache: it decodes pickles from its file (CVE-2025-69872, unrepaired), and opening it writes.
-
 from __future__ import annotations
 
 import json

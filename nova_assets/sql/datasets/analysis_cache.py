@@ -24,7 +24,7 @@ from sqlglot import exp
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
-from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
+from nova_assets.sql.datasets.disk_cache import DiskCache, DiskCacheSession
 from nova_assets.sql.parse.tree_encoding import decode_tree, encode_tree
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.query.scans import Scan
