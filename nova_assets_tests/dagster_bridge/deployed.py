@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from nova_assets.dagster_bridge import resources
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
@@ -43,6 +47,21 @@ defs = build_definitions(project, catalog={catalog!r}, warehouse={warehouse!r})
 
 MakeDaemon = Callable[[str], Daemon]
 """``daemon(trigger)``: the deployment, whose binding ``w`` has that trigger."""
+
+
+def write_definitions(daemon: Daemon, definitions: str, monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    """Write the file of definitions, register its project, and let the bridge open the daemon's stores.
+
+    Args:
+        values: further placeholders of the definitions, and the texts in their place.
+    """
+    monkeypatch.setattr(resources, "open_store", daemon.opener)
+    addresses = {"catalog!r": repr(daemon.catalog), "warehouse!r": repr(daemon.warehouse)}
+    for name, text in {**values, **addresses}.items():
+        definitions = definitions.replace(f"{{{name}}}", text)
+    daemon.file.write_text(definitions)
+    with opened(daemon) as store:
+        store.register(runpy.run_path(str(daemon.file))["project"])
 
 
 def opened(daemon: Daemon) -> Store:

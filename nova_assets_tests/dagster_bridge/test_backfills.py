@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import runpy
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +13,8 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.utils import make_new_backfill_id
 from dagster._daemon.backfill import execute_backfill_iteration
 
-from nova_assets.dagster_bridge import resources
 from nova_assets_tests.dagster_bridge.daemon import Daemon
-from nova_assets_tests.dagster_bridge.deployed import insert, opened
+from nova_assets_tests.dagster_bridge.deployed import insert, opened, write_definitions
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
@@ -54,11 +52,7 @@ defs = build_definitions(project, catalog={catalog!r}, warehouse={warehouse!r})
 @pytest.fixture
 def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     made = Daemon(tmp_path, datetime.now(UTC), DDL)
-    monkeypatch.setattr(resources, "open_store", made.opener)
-    text = DEFINITIONS.replace("{catalog!r}", repr(made.catalog)).replace("{warehouse!r}", repr(made.warehouse))
-    made.file.write_text(text)
-    with opened(made) as store:
-        store.register(runpy.run_path(str(made.file))["project"])
+    write_definitions(made, DEFINITIONS, monkeypatch)
     with made.held:
         yield made
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nova_assets.dagster_bridge import resources
 from nova_assets_tests.dagster_bridge.daemon import Daemon
-from nova_assets_tests.dagster_bridge.deployed import comes_to_rest, firings, insert, keys, opened
+from nova_assets_tests.dagster_bridge.deployed import comes_to_rest, firings, insert, keys, opened, write_definitions
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
@@ -43,9 +42,7 @@ defs = build_definitions(project, catalog={catalog!r}, warehouse={warehouse!r})
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     daemon = Daemon(tmp_path, datetime.now(UTC).replace(microsecond=0))
-    monkeypatch.setattr(resources, "open_store", daemon.opener)
-    text = DEFINITIONS.replace("{catalog!r}", repr(daemon.catalog)).replace("{warehouse!r}", repr(daemon.warehouse))
-    daemon.file.write_text(text)
+    write_definitions(daemon, DEFINITIONS, monkeypatch)
     daemon.iterate()
     yield daemon
     daemon.held.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import runpy
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,9 +12,8 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster._daemon.backfill import execute_backfill_iteration
 
-from nova_assets.dagster_bridge import resources
 from nova_assets_tests.dagster_bridge.daemon import Daemon
-from nova_assets_tests.dagster_bridge.deployed import insert, opened
+from nova_assets_tests.dagster_bridge.deployed import insert, opened, write_definitions
 from nova_assets_tests.dagster_bridge.test_backfills import backfill
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -98,15 +96,7 @@ defs = dg.Definitions.merge(
 @pytest.fixture
 def it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     made = Daemon(tmp_path, datetime.now(UTC).replace(microsecond=0), DDL)
-    monkeypatch.setattr(resources, "open_store", made.opener)
-    text = (
-        DEFINITIONS.replace("{minute}", str((made.now + FIRST_HOUR).minute))
-        .replace("{catalog!r}", repr(made.catalog))
-        .replace("{warehouse!r}", repr(made.warehouse))
-    )
-    made.file.write_text(text)
-    with opened(made) as store:
-        store.register(runpy.run_path(str(made.file))["project"])
+    write_definitions(made, DEFINITIONS, monkeypatch, minute=str((made.now + FIRST_HOUR).minute))
     with made.held:
         yield made
 

@@ -16,7 +16,7 @@ from nova_assets.dagster_bridge import resources
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
-from nova_assets_tests.dagster_bridge.deployed import opened
+from nova_assets_tests.dagster_bridge.deployed import opened, write_definitions
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
@@ -39,12 +39,9 @@ defs = build_definitions(project, catalog={catalog!r}, warehouse={warehouse!r})
 @pytest.fixture
 def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     made = Daemon(tmp_path, datetime.now(UTC), "shop string, k bigint")
-    monkeypatch.setattr(resources, "open_store", made.opener)
     monkeypatch.setenv("DAGSTER_HOME", str(made.home))
-    text = DEFINITIONS.replace("{catalog!r}", repr(made.catalog)).replace("{warehouse!r}", repr(made.warehouse))
-    made.file.write_text(text)
+    write_definitions(made, DEFINITIONS, monkeypatch)
     with opened(made) as store:
-        store.register(runpy.run_path(str(made.file))["project"])
         store.insert("sales", [{"shop": "e|f", "k": 1}, {"shop": "g/h", "k": 2}])
     with made.held:
         yield made

@@ -21,7 +21,7 @@ from nova_assets.dagster_bridge import build_definitions, launch_due, resources
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
-from nova_assets_tests.dagster_bridge.deployed import insert, opened
+from nova_assets_tests.dagster_bridge.deployed import insert, opened, write_definitions
 from nova_assets_tests.stub_engine import StubEngine
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
@@ -63,15 +63,7 @@ defs = build_definitions(project, catalog={catalog!r}, warehouse={warehouse!r}, 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     made = Daemon(tmp_path, NOON)
-    monkeypatch.setattr(resources, "open_store", made.opener)
-    text = (
-        EVERY_KIND.replace("{first_day}", day(2))
-        .replace("{catalog!r}", repr(made.catalog))
-        .replace("{warehouse!r}", repr(made.warehouse))
-    )
-    made.file.write_text(text)
-    with opened(made) as store:
-        store.register(runpy.run_path(str(made.file))["project"])
+    write_definitions(made, EVERY_KIND, monkeypatch, first_day=day(2))
     with made.held:
         yield made
 
