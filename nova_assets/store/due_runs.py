@@ -244,7 +244,7 @@ def run_due_bindings(
     due = _due_executions(runtime, ordered)
     # With ``follow``, any binding may become due.
     runtime.engine.limit_cores(_smallest_core_limit(ordered if follow else [s.binding for s in due]))
-    waiting = set[tuple[str, str]]()
+    reported = set[tuple[str, str, str]]()
     while True:
         committed = False
         with _sharing_runtime(runtime, due) as (sharing, shared):
@@ -252,10 +252,11 @@ def run_due_bindings(
                 for due_run in _run_if_due(sharing, binding, observer, run_id):
                     committed = committed or due_run.execution is not None
                     where = (due_run.binding, due_run.partition)
-                    if due_run.execution is not None or where not in waiting:
+                    problem = (*where, "" if due_run.error is None else str(due_run.error))
+                    if due_run.execution is not None or problem not in reported:
                         yield due_run
-                    if due_run.execution is None:
-                        waiting.add(where)
+                    if due_run.execution is None:  # later rounds do not repeat it, nor that it waits after a failure
+                        reported |= {problem, (*where, "")}
                     if shared is not None:
                         shared.release_after(due_run.name)
         if not (follow and committed):

@@ -13,7 +13,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.errors import BindingNotFound, CatalogUnavailable, TaskFailed
 from nova_assets.execution.trigger_state import KnownRuns
-from nova_assets.operations.due_runs import find_due_steps
+from nova_assets.operations.due_runs import find_due_steps, run_due_bindings
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import examples
 from nova_assets_tests.execution import due_worker
@@ -148,6 +148,22 @@ def test_the_error_of_a_binding_does_not_stop_the_others(
         a, other = store.run_due(follow=True)
     assert a.binding == "a" and "its row is damaged" in str(a.error) and other.execution is not None
     assert names(store.run_due(follow=True)) == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_a_binding_that_has_waited_and_then_fails_is_reported(opened: Opener) -> None:
+    chain = Chain({"a": ["source"], "b": ["source"]})
+    store = opened(chain.project)
+    store.register(chain.project)
+    store.pause("binding", "b")
+    insert(store, 1)
+    runs = run_due_bindings(store.runtime, chain.project.bindings, follow=True)
+    a, b = next(runs), next(runs)
+    assert a.execution is not None and b.waits.startswith("binding b is paused")
+    store.resume("binding", "b")
+    chain.broken = {"b"}
+    [failed] = runs
+    assert failed.binding == "b" and isinstance(failed.error, TaskFailed)
 
 
 @pytest.mark.slow
