@@ -73,6 +73,28 @@ def test_days_and_hours_when_the_clocks_change() -> None:
     assert (hours.kind, partition_dimensions(hours.header)[0].kind) == ("delta", "hourly")
 
 
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("HOUR(TIMESTAMP '2022-03-27 02:30:00')", 3),  # the clock skips this time
+        ("CAST(TIMESTAMP '2022-03-27 02:30:00' AS STRING)", "2022-03-27 03:30:00"),
+        ("TIMESTAMP '2022-10-30 02:00:00' = TIMESTAMP '2022-10-30 01:00:00Z'", False),  # it shows this time twice
+        (
+            "DATE_TRUNC('HOUR', TIMESTAMP '2022-10-30 01:30:00Z') + INTERVAL 0 DAYS",
+            datetime(2022, 10, 30, 1, tzinfo=UTC),
+        ),
+        ("TIMESTAMP '2022-03-26 12:00:00' + INTERVAL 24 HOURS", datetime(2022, 3, 27, 10, tzinfo=UTC)),
+    ],
+)
+def test_r22_variables_follow_instants(expression: str, value: object) -> None:
+    head = read(
+        f"FOR t IN TIMESERIES('2022-03-01', tz => 'Europe/Paris') LET x = {expression} INSERT INTO y PARTITION (x)"
+    )
+    found = head.header.sample_scope["x"]
+    assert found.astimezone(UTC) == value if isinstance(found, datetime) else found == value
+    assert not isinstance(found, datetime) or found.tzinfo == ZoneInfo("Europe/Paris")
+
+
 def test_what_is_no_calendar_is_discovered() -> None:
     head = read(
         "FOR t IN TIMESERIES(last => 3) INSERT INTO x PARTITION (month = DATE_FORMAT(t, 'yyyy-MM'), d = DAY(t))"

@@ -6,9 +6,12 @@ from datetime import date
 
 import pytest
 
+import nova_assets as nova
 from nova_assets.errors import SqlError
+from nova_assets.sql.datasets.graph_builder import build_graph
 from nova_assets.sql.pruning.prune import required_partitions
-from nova_assets_tests.sql.rig import PARTITIONS, STORES, days, query, reads
+from nova_assets.sql.text import SqlText
+from nova_assets_tests.sql.rig import NOW, PARTITIONS, STORES, days, query, reads
 
 ALL = days(28, 32, *STORES)
 
@@ -351,3 +354,15 @@ def test_several_columns_of_one_source_are_put_to_another() -> None:
 def test_a_side_without_rows_empties_the_other_where_it_is_needed(join: str, where: str, read: tuple[int, ...]) -> None:
     sql = f"SELECT s.day FROM (SELECT * FROM sales) s {join} WHERE {where}"
     assert tuple(len(partitions) for partitions in reads(sql)) == read
+
+
+def test_r22_hours_without_a_zone_are_those_of_the_names() -> None:
+    """Of an hourly dimension in a time zone, a ``timestamp_ntz`` column has the wall clock of the partition's name."""
+    hours = nova.Channel(
+        "hours",
+        schema="n int, hour timestamp_ntz",
+        partitions=[nova.hourly("hour", start="2022-03-31T00:00", tz="Asia/Tokyo")],
+    )
+    graph = build_graph([SqlText("result.sql", "SELECT n FROM hours WHERE HOUR(hour) = 7")], [hours])
+    [read] = graph.required_reads("result", "", NOW)
+    assert read.partitions == ("hour=2022-03-31T07:00", "hour=2022-04-01T07:00")

@@ -1,5 +1,8 @@
 """``CAST`` between Spark types, where all versions and settings of Spark agree.
 
+A ``TIMESTAMP`` is an instant, held in UTC, so that equality and order are those of instants. A ``TIMESTAMP_NTZ`` is a
+wall clock without a zone.
+
 A text is cast if it has the usual format of the target type. Any other text is undecided: Spark raises an error with
 ``spark.sql.ansi.enabled`` and returns null without it.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal
 from zoneinfo import ZoneInfo
 
@@ -62,8 +65,8 @@ def make_cast(source: DataType, target: DataType, zone: tzinfo) -> Cast | None:
     """
     if source in (target, VOID):
         return lambda value: value
-    if target == STRING:
-        return cast_to_text if source.name in _TYPES_CAST_TO_TEXT else None
+    if target == STRING and source.name not in _TYPES_CAST_TO_TEXT:
+        return None
     casts: Mapping[tuple[str, str], Cast] = {
         ("string", "integral"): lambda value: check_integral_range(_parse_integer(value), target.name),
         ("boolean", "integral"): int,
@@ -77,15 +80,16 @@ def make_cast(source: DataType, target: DataType, zone: tzinfo) -> Cast | None:
         ("string", "boolean"): _parse_boolean,
         ("integral", "boolean"): bool,
         ("string", "date"): parse_date,
-        ("timestamp", "date"): lambda value: value.astimezone(zone).date(),
+        ("timestamp", "string"): lambda value: cast_to_text(wall_clock(value, zone)),
+        ("timestamp", "date"): lambda value: wall_clock(value, zone).date(),
         ("timestamp_ntz", "date"): lambda value: value.date(),
         ("string", "timestamp"): lambda value: parse_timestamp(value, zone),
-        ("date", "timestamp"): lambda value: midnight_of(value, zone),
-        ("timestamp_ntz", "timestamp"): lambda value: value.replace(tzinfo=zone),
-        ("date", "timestamp_ntz"): lambda value: midnight_of(value, None),
-        ("timestamp", "timestamp_ntz"): lambda value: value.replace(tzinfo=None),
+        ("date", "timestamp"): lambda value: instant_of(midnight_of(value), zone),
+        ("timestamp_ntz", "timestamp"): lambda value: instant_of(value, zone),
+        ("date", "timestamp_ntz"): midnight_of,
+        ("timestamp", "timestamp_ntz"): lambda value: wall_clock(value, zone),
     }
-    return casts.get((_kind_of_type(source), _kind_of_type(target)))
+    return casts.get((_kind_of_type(source), _kind_of_type(target)), cast_to_text if target == STRING else None)
 
 
 def _kind_of_type(type_: DataType) -> str:
@@ -164,12 +168,36 @@ def parse_date(text: str) -> date:
         raise Undecided(f"{text!r} is not a date") from None
 
 
-def midnight_of(day: date, zone: tzinfo | None) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=zone)
+def midnight_of(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day)
+
+
+def wall_clock(instant: datetime, zone: tzinfo) -> datetime:
+    """What a clock in a zone shows at an instant."""
+    return instant.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def instant_of(clock: datetime, zone: tzinfo, offset: timedelta | None = None) -> datetime:
+    """The instant at which a clock in a zone shows a time, as Spark resolves it.
+
+    Args:
+        offset: offset from UTC that the instant has if the time occurs twice. By default, the earlier instant is meant.
+            A time that a change of the clock skips is later by the length of the gap.
+    """
+    first, second = (clock.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    return (second if offset == second.utcoffset() and occurs_twice(clock, zone) else first).astimezone(UTC)
+
+
+def occurs_twice(clock: datetime, zone: tzinfo) -> bool:
+    """Whether a clock in a zone shows a time twice, because it is set back."""
+    first, second = (zone.utcoffset(clock.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
+    return first is not None and second is not None and first > second
 
 
 def parse_timestamp(text: str, zone: tzinfo) -> datetime:
-    """Parse a timestamp. Raises Undecided if the text has another format."""
+    """Parse a timestamp, which is in the zone unless the text has an offset. Raises Undecided if the text has another
+    format.
+    """
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise Undecided(f"{text!r} is not a timestamp")
@@ -182,10 +210,10 @@ def parse_timestamp(text: str, zone: tzinfo) -> datetime:
     except ValueError:
         raise Undecided(f"{text!r} is not a timestamp") from None
     if offset is None:
-        return local.replace(tzinfo=zone)
+        return instant_of(local, zone)
     if hour is None:
         raise Undecided(f"{text!r} has a time zone and no time")
-    return datetime.fromisoformat(f"{local.isoformat()}{'+00:00' if offset == 'Z' else offset}").astimezone(zone)
+    return datetime.fromisoformat(f"{local.isoformat()}{'+00:00' if offset == 'Z' else offset}").astimezone(UTC)
 
 
 # implicit casts, where two types meet: in comparisons, IN lists, CASE, COALESCE and similar
@@ -254,17 +282,19 @@ def in_list_casts(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] |
         if casts is None:
             return None
         return (
-            (casts[0], _require_canonical_text(casts[1]))
+            (casts[0], _require_canonical_text(casts[1], zone))
             if b == STRING
-            else (_require_canonical_text(casts[0]), casts[1])
+            else (_require_canonical_text(casts[0], zone), casts[1])
         )
     return comparison_casts(a, b, zone)
 
 
-def _require_canonical_text(cast_text: Cast) -> Cast:
+def _require_canonical_text(cast_text: Cast, zone: tzinfo) -> Cast:
     def canonical(text: Value) -> Value:
         value = cast_text(text)
-        if cast_to_text(value) != text:
+        clock = wall_clock(value, zone) if isinstance(value, datetime) else value
+        is_ambiguous = isinstance(value, datetime) and occurs_twice(clock, zone)
+        if is_ambiguous or cast_to_text(clock) != text:
             raise Undecided(f"{text!r} is compared as text in some settings of Spark")
         return value
 
@@ -313,8 +343,10 @@ def parse_partition_value(text: str | None, type_: str, tz: str | None = None) -
         return None
     if type_ == "date":
         return parse_date(text)
-    if type_ in ("timestamp", "timestamp_ntz"):
+    if type_ == "timestamp":
         return _parse_partition_timestamp(text, ZoneInfo(tz or "UTC"))
+    if type_ == "timestamp_ntz":  # the wall clock as written
+        return _parse_partition_timestamp(text, UTC).replace(tzinfo=None)
     if type_ == "boolean":
         return _parse_boolean(text)
     return int(text) if type_ in ("tinyint", "smallint", "int", "bigint") else text
@@ -322,6 +354,6 @@ def parse_partition_value(text: str | None, type_: str, tz: str | None = None) -
 
 def _parse_partition_timestamp(text: str, zone: tzinfo) -> datetime:
     if re.fullmatch(r"\s*\d{4}(-\d{1,2}){0,2}\s*", text):
-        return midnight_of(parse_date(text), zone)
+        return midnight_of(parse_date(text)).replace(tzinfo=zone)
     moment = datetime.fromisoformat(text.strip())
     return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)

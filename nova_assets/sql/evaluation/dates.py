@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any
 
@@ -18,8 +18,10 @@ from nova_assets.sql.evaluation.casting import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     cast_to_text,
+    instant_of,
     midnight_of,
     parse_timestamp,
+    wall_clock,
 )
 from nova_assets.sql.evaluation.numbers import arithmetic_operand
 from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, NULL, Operand, Undecided
@@ -139,23 +141,27 @@ def _add_interval(context: RuleContext, operand: Operand, interval: Interval, si
         context.on_zone_used()
         return context.null_propagating_operand(
             STRING,
-            lambda text: cast_to_text(_shift_timestamp(parse_timestamp(text, zone), interval, sign, zone)),
+            lambda text: cast_to_text(
+                wall_clock(_shift_timestamp(parse_timestamp(text, zone), interval, sign, zone), zone)
+            ),
             operand,
         )
     raise context.not_understood()
 
 
-def _shift_timestamp(moment: datetime, interval: Interval, sign: int, zone: tzinfo) -> datetime:
-    """A timestamp plus or minus an interval. Days and months follow the calendar of the zone. Hours and smaller
-    units are elapsed time, independent of clock changes.
+def _shift_timestamp(instant: datetime, interval: Interval, sign: int, zone: tzinfo) -> datetime:
+    """A timestamp plus or minus an interval. Months and each 24 hours follow the calendar of the zone. The rest is
+    elapsed time, independent of clock changes.
     """
-    local = moment.astimezone(zone)
-    if interval.is_in_days:
-        return _shift_local_time(local.replace(tzinfo=None), interval, sign).replace(tzinfo=zone)
+    local, duration = instant.astimezone(zone), abs(interval.duration)
+    sign_of_duration = -sign if interval.duration < timedelta() else sign
     try:
-        return (local.astimezone(UTC) + sign * interval.duration).astimezone(zone)
+        clock = _shift_months(local.replace(tzinfo=None, fold=0), sign * interval.months)
+        clock += sign_of_duration * timedelta(duration.days)
+        rest = sign_of_duration * (duration - timedelta(duration.days))
+        return instant_of(clock, zone, local.utcoffset()) + rest
     except OverflowError:
-        raise Undecided(f"{moment} cannot be moved so far") from None
+        raise Undecided(f"{instant} cannot be moved so far") from None
 
 
 def _shift_local_time(local: datetime, interval: Interval, sign: int) -> datetime:
@@ -262,19 +268,28 @@ def _trunc(day: date, unit: str) -> date | None:
     return None if find is None else find(day)
 
 
-def _date_trunc(unit: str, moment: datetime) -> datetime | None:
-    name = unit.upper()
+@function_rule("date_trunc", 2)
+def _date_trunc(context: RuleContext, unit: Operand, moment: Operand) -> Operand:
+    operands = context.cast_argument(unit, "name"), context.cast_argument(moment, "timestamp")
+    return context.null_propagating_operand(
+        TIMESTAMP, lambda unit, instant: _truncate_timestamp(unit, instant, context.zone), *operands
+    )
+
+
+def _truncate_timestamp(unit: str, instant: datetime, zone: tzinfo) -> datetime | None:
+    """``DATE_TRUNC``. Null for an unknown unit, as in Spark."""
+    name, local = unit.upper(), instant.astimezone(zone)
     if name in _FIRST_DAY_BY_UNIT:
-        return midnight_of(_FIRST_DAY_BY_UNIT[name](moment.date()), moment.tzinfo)
+        return instant_of(midnight_of(_FIRST_DAY_BY_UNIT[name](local.date())), zone)
     if name in _ZEROED_FIELDS_BY_UNIT:
-        return moment.replace(**_ZEROED_FIELDS_BY_UNIT[name])
+        clock = local.replace(tzinfo=None, fold=0, **_ZEROED_FIELDS_BY_UNIT[name])
+        return instant_of(clock, zone, local.utcoffset())
     if name in ("MILLISECOND", "MICROSECOND"):
         raise Undecided(f"moments are not rounded to {unit}")
     return None
 
 
 register_function("trunc", "date name", DATE, _trunc)
-register_function("date_trunc", "name timestamp", TIMESTAMP, _date_trunc)
 
 
 # patterns such as ``yyyy-MM-dd HH:mm``, limited to the letters that all versions of Spark interpret alike
@@ -377,7 +392,7 @@ def _make_date(year: int, month: int, day: int) -> date:
         raise Undecided(f"{year}-{month}-{day} is not a date") from None
 
 
-register_function("date_format", "timestamp name", STRING, lambda moment, like: _parse_pattern(like).format(moment))
+register_function("date_format", "local name", STRING, lambda moment, like: _parse_pattern(like).format(moment))
 register_function("to_timestamp", "timestamp", TIMESTAMP, lambda moment: moment)
 register_function("make_date", "int int int", DATE, _make_date)
 register_function("unix_date", "date", INT, lambda day: (day - _EPOCH).days)

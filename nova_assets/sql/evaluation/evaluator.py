@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation import dates, logic, numbers, texts
-from nova_assets.sql.evaluation.casting import TIMESTAMP, TIMESTAMP_NTZ
+from nova_assets.sql.evaluation.casting import TIMESTAMP
 from nova_assets.sql.evaluation.operand import (
     DATA_DEPENDENT,
     Evaluable,
@@ -25,6 +25,7 @@ from nova_assets.sql.evaluation.operand import (
     Operand,
     Value,
     ValueFunction,
+    Values,
     leave_unknown,
 )
 from nova_assets.sql.evaluation.rule_registry import RuleContext, apply_rule
@@ -57,7 +58,7 @@ class Evaluator:
         self.zone = zone
 
     def compile_expression(self, node: exp.Expr) -> Evaluable:
-        """Compile an expression of a query. Parts without a rule are unknown."""
+        """Compile an expression of a query. Parts without a rule are unknown. A timestamp is in UTC."""
         used = _ExpressionUsage()
         operand = self._compile_operand(node, used, leave_unknown, 0)
         return Evaluable(
@@ -70,7 +71,8 @@ class Evaluator:
         )
 
     def compile_strictly(self, text: SqlText, node: exp.Expr) -> Evaluable:
-        """Compile an expression of variables, every part of which must have a rule.
+        """Compile an expression of variables, every part of which must have a rule. A timestamp is in the evaluator's
+        zone.
 
         Args:
             text: the SQL text that contains the expression, for errors.
@@ -94,13 +96,16 @@ class Evaluator:
             ) from None
         if operand.type in (None, VOID):
             raise text.error(f"{node.sql('spark')} has no type", node, next="declare it: CAST(... AS TYPE)")
-        return Evaluable(operand.value, frozenset(used.keys), operand.type)
+        value = operand.value
+        if operand.type == TIMESTAMP:
+            value = _convert_to_zone(value, self.zone, raise_undecided)
+        return Evaluable(value, frozenset(used.keys), operand.type)
 
     def _compile_operand(
         self, node: exp.Expr, usage: _ExpressionUsage, on_undecided: OnUndecided, depth: int
     ) -> Operand:
         if isinstance(node, exp.Column | exp.Placeholder):
-            return self._compile_leaf(node, usage)
+            return self._compile_leaf(node, usage, on_undecided)
         inner_usage = _ExpressionUsage(usage.is_strict)
         context = RuleContext(
             node,
@@ -131,7 +136,9 @@ class Evaluator:
         columns = (part for part in node.walk(prune=lambda n: isinstance(n, exp.Query)) if isinstance(part, exp.Column))
         return any(self.resolve_column(column) is not None for column in columns)
 
-    def _compile_leaf(self, node: exp.Column | exp.Placeholder, usage: _ExpressionUsage) -> Operand:
+    def _compile_leaf(
+        self, node: exp.Column | exp.Placeholder, usage: _ExpressionUsage, on_undecided: OnUndecided
+    ) -> Operand:
         resolved = self.resolve_column(node)
         if resolved is None:
             usage.depends_on_data = True
@@ -139,14 +146,22 @@ class Evaluator:
         key, type_ = resolved
         usage.keys.add(key)
         usage.depends_on_zone |= type_ == TIMESTAMP
-        return Operand(type_, self._make_value_reader(key, type_))
-
-    def _make_value_reader(self, key: Key, type_: DataType) -> ValueFunction:
         if type_ == TIMESTAMP:
-            return lambda values: None if (value := values[key]) is None else value.astimezone(self.zone)
-        if type_ == TIMESTAMP_NTZ:
-            return lambda values: None if (value := values[key]) is None else value.replace(tzinfo=None)
-        return lambda values: values[key]
+            return Operand(type_, _convert_to_zone(lambda values: values[key], UTC, on_undecided))
+        return Operand(type_, lambda values: values[key])
+
+
+def _convert_to_zone(read: ValueFunction, zone: tzinfo, on_undecided: OnUndecided) -> ValueFunction:
+    """The function of a timestamp, with its result in a zone."""
+
+    def value(values: Values) -> Value:
+        instant = read(values)
+        try:
+            return None if instant is None else instant.astimezone(zone)
+        except OverflowError as error:
+            return on_undecided(str(error))
+
+    return value
 
 
 @dataclass(slots=True)

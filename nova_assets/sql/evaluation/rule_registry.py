@@ -118,10 +118,10 @@ class RuleContext:
 
     def cast_argument(self, operand: Operand, kind: str) -> Operand:
         """A function argument, implicitly cast to the type of a kind of parameter. Raises NotUnderstood."""
-        if kind == "clock":
-            if operand.type == TIMESTAMP_NTZ:
-                return operand
-            kind = "timestamp"
+        if kind == "clock" and operand.type == TIMESTAMP_NTZ:
+            return operand
+        if kind in ("clock", "local"):
+            return self.cast_operand(self.cast_argument(operand, "timestamp"), TIMESTAMP_NTZ)
         type_, castable_types = _PARAMETER_KINDS[kind]
         if operand.type is None or operand.type in (VOID, type_) or operand.type.name in castable_types:
             return self.cast_operand(operand, type_)
@@ -203,7 +203,8 @@ def register_function(names: str, parameters: str, result: DataType, compute: Ca
     Args:
         names: all names of the function, separated by spaces.
         parameters: kind of each parameter, separated by spaces: ``text``, ``int``, ``date``, ``timestamp``, ``name``
-            (a text to which nothing is cast) or ``clock`` (a timestamp with or without a zone). ``?`` marks an optional
+            (a text to which nothing is cast), ``local`` (a timestamp, of which the function takes the wall clock in the
+            session's zone) or ``clock`` (as ``local``, or a timestamp without a zone). ``?`` marks an optional
             parameter, and ``*`` any number of further ones.
         compute: computes the value from arguments of these types.
     """
