@@ -47,7 +47,7 @@ from nova_assets.model.registered_definition import (
 )
 from nova_assets.model.schema import Schema
 from nova_assets.model.schema_evolution import redeclare_schema
-from nova_assets.plan.redefined_queries import recomputable_channels
+from nova_assets.plan.required_base import recomputable_channels
 
 _MAX_REGISTRATION_ATTEMPTS = 5
 """Number of attempts at a registration, if other processes register the same names at the same time."""

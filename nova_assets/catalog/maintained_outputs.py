@@ -14,7 +14,7 @@ from nova_assets.catalog.scheduler_state import upsert_backfill_requests
 from nova_assets.catalog.tables import bindings
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.partitions import WHOLE
-from nova_assets.plan.redefined_queries import channels_of_other_queries, maintained_channels
+from nova_assets.plan.required_base import channels_of_other_queries, maintained_channels
 
 
 def mark_redefined_outputs(c: Connection, binding: str, definition: Mapping[str, Any], now: datetime) -> None:

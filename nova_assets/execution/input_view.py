@@ -15,7 +15,7 @@ from nova_assets.model.modes_view import View
 from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.batch_size import row_width_of_file
-from nova_assets.plan.changed_rows import has_rows_after
+from nova_assets.plan.manifest_rows import has_rows_after
 from nova_assets.plan.partial_reads import narrow_columns
 
 MAX_LOCAL_ROWS, MAX_LOCAL_BYTES = 1_000_000, 64 * 2**20

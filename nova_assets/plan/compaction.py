@@ -22,6 +22,7 @@ from nova_assets.model.merge import Append, Custom
 from nova_assets.model.schema import DELETED, Field, Schema
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
+from nova_assets.plan.required_base import has_new_merge_model
 from nova_assets.short_repr import short_repr
 
 MERGE_COST_FACTOR = 0.8
@@ -73,7 +74,7 @@ def due_compactions(
         full_reads: number of full reads of the channel since its newest base.
         cursors: positions of consumers. No chain crosses a cursor, because its parts would have to be retained.
     """
-    if _is_new_model_pending(history):
+    if has_new_merge_model(history):  # a base of compaction could be mistaken for the one with which it takes effect
         return ()
     found: list[PlannedCompaction] = []
     for partition_history in history.partition_histories:
@@ -99,7 +100,7 @@ def forced_compactions(
         is_published: others read the files. Compacted bases are also rewritten if their columns have been renamed
             since, or if they have hidden columns.
     """
-    if _is_new_model_pending(history):
+    if has_new_merge_model(history):
         return ()
     found: list[PlannedCompaction] = []
     for partition_history in history.partition_histories:
@@ -133,7 +134,7 @@ def is_fully_compacted(history: History) -> bool:
     """Whether every partition consists of a base from compaction, under the current merge model."""
     states = [(modes.base_and_deltas(history, t, history.head), t.numbers[-1]) for t in history.partition_histories]
     bases = all(base is not None and is_compacted_base_at(base, at) and not deltas for (base, deltas), at in states)
-    return bases and not _is_new_model_pending(history)
+    return bases and not has_new_merge_model(history)
 
 
 def _has_renamed_columns(base: Block, schema: Schema | None) -> bool:
@@ -196,7 +197,7 @@ def compactions_of_complete_partitions(history: History, policy: Compaction) -> 
 
     A partition is complete if no more data is expected, as in a sealed day.
     """
-    if _is_new_model_pending(history):
+    if has_new_merge_model(history):
         return ()
     found: list[PlannedCompaction] = []
     for partition_history in history.partition_histories:
@@ -219,14 +220,6 @@ def compactions_of_complete_partitions(history: History, policy: Compaction) -> 
                     )
                 )
     return tuple(found)
-
-
-def _is_new_model_pending(history: History) -> bool:
-    """Whether a changed merge model still waits for the base with which it takes effect (R18).
-
-    Until then compaction adds no base, which could be mistaken for that one.
-    """
-    return history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json()
 
 
 def _reason_for_base(

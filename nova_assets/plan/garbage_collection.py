@@ -1,4 +1,5 @@
-"""Garbage collection decisions: blocks that no retained answer needs may be collected (R15). Pure.
+"""Garbage collection decisions: blocks that no retained answer needs may be collected (R15), and calendar partitions
+whose retention period is over are dropped (R19). Pure.
 
 The planner takes the retention state of a channel and returns a verdict on every block. The functions that answer reads
 (``plan/modes``) also determine which blocks a possible reader would open. All these blocks are retained, so a legal
@@ -7,19 +8,22 @@ read never finds its blocks collected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 
 from nova_assets.errors import BlockCollected
 from nova_assets.model.block import Block
-from nova_assets.model.partitions import is_in_scope
+from nova_assets.model.partitions import Dimension, is_in_scope, partition_values
+from nova_assets.model.period import period_seconds
 from nova_assets.model.reads import DeltaChain, Read, has_own_models, source_blocks
 from nova_assets.model.retention import RetentionState, RetentionVerdict
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.delta_paths import chainable_path, shortest_delta_path
+from nova_assets.plan.modes import base_and_deltas
 
 NEWEST_SNAPSHOT = "the newest snapshot"
 
@@ -179,3 +183,40 @@ def oldest_retained_version(state: RetentionState) -> int:
 def blocks_to_collect(verdicts: Sequence[RetentionVerdict]) -> tuple[Block, ...]:
     """Blocks that no reader needs."""
     return tuple(v.block for v in verdicts if not v.held_by)
+
+
+# partitions whose retention period is over
+
+
+def expired_partitions(
+    dimensions: Sequence[Dimension], keep_by_column: Mapping[str, str], partitions: Iterable[str], now: datetime
+) -> tuple[str, ...]:
+    """Partitions whose retention period is over.
+
+    Args:
+        dimensions: dimensions of the channel.
+        keep_by_column: column -> how long a partition is kept after its end.
+        partitions: partitions with data.
+        now: current time, with a zone.
+    """
+    dimensions_with_period = [
+        (d, period_seconds(keep_by_column[d.column])) for d in dimensions if d.column in keep_by_column
+    ]
+
+    def is_expired(partition: str) -> bool:
+        values = partition_values(partition)
+        end_times = [(d.partition_end(values.get(d.column)), seconds) for d, seconds in dimensions_with_period]
+        return any(e is not None and s is not None and e + timedelta(seconds=s) <= now for e, s in end_times)
+
+    return tuple(p for p in partitions if is_expired(p))
+
+
+def nonempty_partitions(history: History, partitions: Collection[str]) -> tuple[str, ...]:
+    """The partitions of a collection that may have rows."""
+    found = []
+    for partition_history in history.partition_histories:
+        if partition_history.partition in partitions:
+            base, deltas = base_and_deltas(history, partition_history, history.head)
+            if deltas or (base is not None and base.rows):
+                found.append(partition_history.partition)
+    return tuple(found)

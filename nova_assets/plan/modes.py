@@ -89,7 +89,7 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
         for partition_history in replaced_partitions:
             is_base_between = any(since < b.hi <= at for b in partition_history.blocks if is_user_written_base(b))
             if not is_base_between and shortest_delta_path(partition_history, since, at) is None:
-                raise _version_collected_error(history, since)
+                raise version_collected_error(history.channel, since)
         parts.append(
             SnapshotDiff(
                 _snapshot_of_partitions(history, replaced_partitions, since),
@@ -253,7 +253,7 @@ def base_and_deltas(
         deltas = shortest_delta_path(partition_history, base.hi if base is not None else 0, at)
         if deltas is not None:
             return base, deltas
-    raise _version_collected_error(history, at)
+    raise version_collected_error(history.channel, at)
 
 
 def is_answerable(partition_history: PartitionHistory, at: int) -> bool:
@@ -337,11 +337,7 @@ def answerable_versions(partition_history: PartitionHistory) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def _version_collected_error(history: History, at: int) -> BlockCollected:
-    return version_collected_error(history.channel, at, None)
-
-
-def version_collected_error(channel: str, at: int, oldest_version: int | None) -> BlockCollected:
+def version_collected_error(channel: str, at: int, oldest_version: int | None = None) -> BlockCollected:
     """Error for a version whose blocks were collected.
 
     Args:

@@ -18,32 +18,23 @@ from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 
 
-def partitions_to_compact(history: History, version: int) -> tuple[str, ...]:
+def partitions_to_compact(history: History, version: int, *, is_converted: bool = False) -> tuple[str, ...]:
     """Partitions that must be compacted before they can be published as plain files.
 
-    Deltas other than plain additions must be merged. Columns that were renamed, dropped or widened since must be
-    rewritten, and hidden columns must be removed.
+    Deltas other than plain additions must be merged, and hidden columns removed. Unless the files are converted,
+    columns that were renamed, dropped or widened since must be rewritten, too.
     """
     read = modes.snapshot(history, version)
     blocks = [b for b in (*read.bases, *read.deltas) if isinstance(b, Block) and b.rows]
-    partitions_with_changes = {b.partition for b in blocks if b.kind == "delta" and not _is_append_only(b)}
-    return tuple(
-        sorted(
-            partitions_with_changes
-            | {b.partition for b in blocks if not _is_readable_as(b.manifest.schema, read.schema)}
-            | {b.partition for b in blocks if b.manifest.schema.hidden or b.manifest.format != "parquet"}
-        )
-    )
+    return tuple(sorted({b.partition for b in blocks if _needs_compaction(b, read.schema, is_converted)}))
 
 
-def partitions_to_merge(history: History, version: int) -> tuple[str, ...]:
-    """Partitions that must be compacted before they can be converted: those with deltas other than plain additions, or
-    with hidden columns.
-    """
-    read = modes.snapshot(history, version)
-    blocks = [b for b in (*read.bases, *read.deltas) if isinstance(b, Block) and b.rows]
-    has_changes = {b.partition for b in blocks if b.kind == "delta" and not _is_append_only(b)}
-    return tuple(sorted(has_changes | {b.partition for b in blocks if b.manifest.schema.hidden}))
+def _needs_compaction(block: Block, current_schema: Schema | None, is_converted: bool) -> bool:
+    schema = block.manifest.schema
+    is_append_only = isinstance(block.merge, Append) and not block.manifest.deletes
+    if schema.hidden or (block.kind == "delta" and not is_append_only):
+        return True
+    return not is_converted and (block.manifest.format != "parquet" or not _is_readable_as(schema, current_schema))
 
 
 def _is_readable_as(file_schema: Schema, current_schema: Schema | None) -> bool:
@@ -54,10 +45,6 @@ def _is_readable_as(file_schema: Schema, current_schema: Schema | None) -> bool:
         return False
     current_columns = {f.name: (f.identity, f.type) for f in current_schema.fields}
     return all(current_columns.get(f.name) == (f.identity, f.type) for f in file_schema.fields)
-
-
-def _is_append_only(delta: Block) -> bool:
-    return isinstance(delta.merge, Append) and not delta.manifest.deletes
 
 
 def published_content(
@@ -139,7 +126,7 @@ def uncompacted_partitions(
     if not table.converts:
         return partitions_to_compact(history, seq)
     shown = {f.partition for f in content.files} if content is not None else set[str]()
-    return tuple(p for p in partitions_to_merge(history, seq) if p in shown)
+    return tuple(p for p in partitions_to_compact(history, seq, is_converted=True) if p in shown)
 
 
 def table_fingerprint(table: PublishedTable, content: PublishedContent) -> str:

@@ -12,8 +12,7 @@ from datetime import datetime
 
 from nova_assets.model.scheduler_state import MaterializedPartition, RunningTask, TaskFailures
 from nova_assets.plan.due import next_attempt_time
-from nova_assets.plan.freshness import FreshnessLimits, UnreadSince
-from nova_assets.plan.staleness import StalenessReport, StaleReason, TaskInputs
+from nova_assets.plan.staleness import FreshnessLimits, StalenessReport, StaleReason, TaskInputs, UnreadSince
 
 _MAX_WAITING_LISTED = 3
 """Maximum number of waiting tasks that the summary of a tick lists."""

@@ -24,8 +24,13 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.external_table import RefreshResult
 from nova_assets.model.partitions import WHOLE
 from nova_assets.nova_error import NovaError
-from nova_assets.plan.database_partitions import contents_of_rows, unexpected_partitions
-from nova_assets.plan.external_changes import ExternalChanges, LocationContents, detect_changes
+from nova_assets.plan.external_changes import (
+    ExternalChanges,
+    LocationContents,
+    contents_of_rows,
+    detect_changes,
+    unexpected_partitions,
+)
 from nova_assets.sources.postgres.marks import settled_mark
 from nova_assets.sources.postgres.snapshot import PostgresSnapshot, open_snapshot
 from nova_assets.user_code_errors import summarize_user_error

@@ -27,8 +27,8 @@ from nova_assets.model.project import Project
 from nova_assets.model.scheduler_state import DirtyPartition, MaterializedPartition
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.due import why_trigger_is_off
-from nova_assets.plan.freshness import FreshnessLimits, freshness_limits
-from nova_assets.plan.redefined_queries import channels_of_other_queries
+from nova_assets.plan.required_base import channels_of_other_queries
+from nova_assets.plan.staleness import FreshnessLimits, freshness_limits
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
 from nova_assets.store.external_tables import ExternalTables
 from nova_assets.store.retention import ChannelRetention

@@ -11,7 +11,7 @@ from nova_assets.model.merge import MergeModel
 from nova_assets.model.reads import Snapshot
 from nova_assets.model.schema import parse_ddl
 from nova_assets.plan import modes
-from nova_assets.plan.changed_rows import has_rows_after
+from nova_assets.plan.manifest_rows import has_rows_after
 from nova_assets_tests.plan.histories import SCHEMA, history
 
 UPSERT = nova.Upsert("k")

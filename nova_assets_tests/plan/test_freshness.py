@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nova_assets.model.period import period_seconds
-from nova_assets.plan.freshness import freshness_limits
+from nova_assets.plan.staleness import freshness_limits
 
 READERS = {"a": ["b", "c"], "b": ["d"], "c": [], "d": []}
 

@@ -10,8 +10,14 @@ from nova_assets.errors import SettingsError
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.notification import Notification, QueuedNotification
 from nova_assets.model.notify_settings import DEFAULT_EVENTS, LatenessBound, parse_notify_settings
-from nova_assets.plan.lateness import UnreadInput, changed_lateness, reason_of_lateness
-from nova_assets.plan.notification_delivery import MAX_ATTEMPTS, due_notifications, next_attempt_at
+from nova_assets.plan.notifications import (
+    MAX_ATTEMPTS,
+    UnreadInput,
+    changed_lateness,
+    due_notifications,
+    next_attempt_at,
+    reason_of_lateness,
+)
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 

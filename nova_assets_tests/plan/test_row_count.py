@@ -13,7 +13,7 @@ from nova_assets.model.block import Block, DataFile, Kind, Manifest
 from nova_assets.model.merge import Append, Custom, Keyed, MergeModel, Multiset, Upsert
 from nova_assets.model.reads import Snapshot
 from nova_assets.model.schema import Schema
-from nova_assets.plan.row_count import RowCount, count_rows
+from nova_assets.plan.manifest_rows import RowCount, count_rows
 
 Change = tuple[Kind, list[int], list[int]]
 """A block: its kind, the keys that it adds, and the keys that it deletes."""

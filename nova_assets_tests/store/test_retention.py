@@ -11,7 +11,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
-from nova_assets.plan.retention import expired_partitions
+from nova_assets.plan.garbage_collection import expired_partitions
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.stub_merge import Row
@@ -357,7 +357,7 @@ def test_many_partitions_are_dropped_in_one_go(opened: Opener, monkeypatch: pyte
         looked.append(track.partition)
         return modes.base_and_deltas(history, track, at)
 
-    monkeypatch.setattr("nova_assets.plan.retention.base_and_deltas", state)
+    monkeypatch.setattr("nova_assets.plan.garbage_collection.base_and_deltas", state)
     commit = store.drop_expired("x")
     assert commit is not None and len(commit.blocks) == 2000
     assert len(looked) == 2000, "each partition is looked at once"

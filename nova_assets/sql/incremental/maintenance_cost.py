@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nova_assets.model.merge import MergeModel
-from nova_assets.plan.changed_rows import replaces_whole_rows
+from nova_assets.plan.manifest_rows import replaces_whole_rows
 from nova_assets.sql.incremental.accumulation import Accumulation
 from nova_assets.sql.incremental.operators import (
     Aggregation,

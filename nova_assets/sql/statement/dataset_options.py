@@ -21,7 +21,7 @@ from typing import Any
 from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
-from nova_assets.plan.freshness import DOWNSTREAM
+from nova_assets.plan.staleness import DOWNSTREAM
 from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.parse.parser_errors import convert_parser_errors
 from nova_assets.sql.statement.written_checks import CHECK_WORDS, WrittenCheck, depth_change, parse_checks
