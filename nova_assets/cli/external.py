@@ -25,9 +25,8 @@ from nova_assets.plan.source_columns import find_column
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, record_declarations
 from nova_assets.sql.datasets.graph_builder import parse_external_views
-from nova_assets.sql.statement.external_table import ExternalView
+from nova_assets.sql.statement.external_table import FIELD_BY_OPTION, ExternalView
 from nova_assets.sql.statement.external_text import ExternalStatement, edit_columns, render_external_statement
-from nova_assets.sql.statement.jdbc_options import FIELD_BY_OPTION
 from nova_assets.sql.text import SqlText
 from nova_assets.store.external_definitions import (
     ExternalCheck,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import SqlError
 
@@ -90,3 +91,23 @@ def span_of(node: exp.Expr | Iterable[exp.Expr] | None) -> Span | None:
         around = nodes[0].parent if nodes else None
         return None if around is None else span_of(around)
     return min(m["start"] for m in places), max(m["end"] for m in places) + 1
+
+
+def span_of_tokens(*tokens: Token) -> Span:
+    """The span from the first to the last of some tokens."""
+    return int(tokens[0].start), int(tokens[-1].end) + 1
+
+
+def depth_change(token: Token) -> int:
+    """By how many levels of parentheses the text after a token is deeper than the text before it."""
+    return {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+
+
+def closing_index(tokens: Sequence[Token], opening: int = 0) -> int | None:
+    """Index of the parenthesis that closes the one at ``opening``. None if it is not closed."""
+    depth = 0
+    for n in range(opening, len(tokens)):
+        depth += depth_change(tokens[n])
+        if depth == 0:
+            return n
+    return None

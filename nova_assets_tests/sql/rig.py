@@ -8,7 +8,7 @@ from typing import Any
 
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.parse.dialect import parse_statement
-from nova_assets.sql.pruning.prune import required_partitions
+from nova_assets.sql.pruning.prune import PartitionPruner
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.statement.header import spark_type_name
 from nova_assets.sql.text import SqlText
@@ -42,7 +42,7 @@ def query(sql: str, **variables: Any) -> Query:
 def reads(sql: str, **variables: Any) -> list[set[str]]:
     """The partitions that each scan of a query reads, as ``2022-03-31/Paris``, in order of the scans in the text."""
     asked = query(sql, **variables)
-    found = required_partitions(asked, PARTITIONS, variables)
+    found = PartitionPruner(asked).required_partitions(PARTITIONS, variables)
     scans = sorted(asked.scans, key=lambda s: s.span)
     return [{shown(PARTITIONS[s.dataset][n]) for n in found[s.number]} for s in scans]
 

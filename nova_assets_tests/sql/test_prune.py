@@ -9,7 +9,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.errors import SqlError
 from nova_assets.sql.datasets.graph_builder import build_graph
-from nova_assets.sql.pruning.prune import required_partitions
+from nova_assets.sql.pruning.prune import PartitionPruner
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import NOW, PARTITIONS, STORES, days, query, reads
 
@@ -262,7 +262,7 @@ def test_a_condition_is_followed_as_far_down_as_rows_may_be_dropped(sql: str, re
 )
 def test_beside_nothing_nothing_else_is_read(read: str, other: set[str]) -> None:
     asked = query(f"SELECT 1 AS x FROM {read}")
-    found = required_partitions(asked, PARTITIONS, {})
+    found = PartitionPruner(asked).required_partitions(PARTITIONS, {})
     [stores] = [s.number for s in asked.scans if s.dataset == "stores"]
     assert {""} - other == ({""} if not found[stores] else set())
 
@@ -321,7 +321,7 @@ def test_a_condition_is_understood_completely_or_prunes_nothing(condition: str, 
 def test_a_value_that_only_spark_decides_is_kept_beside_equal_ones(source: str) -> None:
     partitions = {"sales": [{"day": day, "store": "Paris"} for day in ("2022-03-29", "2022-03-30", "soon", None)]}
     asked = query(f"SELECT product FROM {source} s WHERE CAST(s.day AS DATE) = :d", d=date(2022, 3, 30))
-    assert required_partitions(asked, partitions, {"d": date(2022, 3, 30)}) == {0: (1, 2)}
+    assert PartitionPruner(asked).required_partitions(partitions, {"d": date(2022, 3, 30)}) == {0: (1, 2)}
 
 
 def test_columns_have_the_names_that_the_alias_gives() -> None:

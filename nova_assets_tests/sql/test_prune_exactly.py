@@ -22,7 +22,7 @@ import sqlglot
 
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.parse.dialect import parse_statement
-from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan, required_partitions
+from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.effort import examples
@@ -273,7 +273,7 @@ def test_no_partition_that_changes_the_result_is_missing(contents: Sequence[Cont
     for _ in range(10 * COUNT):
         sql = plain_query(rng) if rng.random() < 0.5 else other_query(rng)
         query = query_of(sql)
-        read = required_partitions(query, PARTITIONS, {})
+        read = PartitionPruner(query).required_partitions(PARTITIONS, {})
         some, everything = over(query, read), over(query, all_partitions(query))
         for one in rng.sample(list(contents), 4):
             given, expected = one.rows(some), one.rows(everything)
@@ -294,9 +294,9 @@ def test_no_answer_depends_on_the_questions_before_it() -> None:
         for _ in range(6):
             if rng.random() < 0.5:
                 scope = rng.choice(scopes)
-                assert pruner.required_partitions(PARTITIONS, scope) == required_partitions(query, PARTITIONS, scope), (
-                    sql
-                )
+                assert pruner.required_partitions(PARTITIONS, scope) == PartitionPruner(query).required_partitions(
+                    PARTITIONS, scope
+                ), sql
             else:
                 scan = rng.choice(query.scans)
                 positions = rng.sample(range(len(PARTITIONS[scan.dataset])), rng.randint(1, 2))
@@ -322,7 +322,7 @@ def test_few_queries_read_a_partition_that_changes_no_result(contents: Sequence[
     for _ in range(COUNT):
         sql = plain_query(rng)
         query = query_of(sql)
-        read = required_partitions(query, PARTITIONS, {})
+        read = PartitionPruner(query).required_partitions(PARTITIONS, {})
         left = {(scan, part) for scan, parts in read.items() for part in parts}
         without = {
             (scan, part): over(query, {**read, scan: tuple(p for p in read[scan] if p != part)}) for scan, part in left

@@ -16,7 +16,7 @@ import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan, required_partitions
+from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan
 from nova_assets.sql.query.scans import mark_scans
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.effort import examples
@@ -191,7 +191,7 @@ def _of_sales(condition: str) -> str:
 
 def _restricted_as_written(sql: str) -> str:
     """The query before its columns are told, each place of which reads just what it is found to read."""
-    found = required_partitions(query(sql), PARTITIONS, {})
+    found = PartitionPruner(query(sql)).required_partitions(PARTITIONS, {})
     tree: Any = sqlglot.parse_one(sql, read="spark")
     mark_scans(SqlText("query.sql", sql), tree)
     return _with_parts(tree, found)
@@ -200,7 +200,7 @@ def _restricted_as_written(sql: str) -> str:
 def _restricted(sql: str) -> str:
     """The query, each place of which reads just what it is found to read."""
     asked = query(sql)
-    return _with_parts(asked.tree.copy(), required_partitions(asked, PARTITIONS, {}))
+    return _with_parts(asked.tree.copy(), PartitionPruner(asked).required_partitions(PARTITIONS, {}))
 
 
 def _with_parts(tree: Any, found: PartitionsByScan) -> str:
@@ -265,7 +265,9 @@ def test_whose_rows_change_with_a_partition_is_among_its_readers(
         if n not in readers:
             assert _rows(database, in_scope) == _rows(database, in_scope.replace("FROM sales", "FROM without"))
         again = pruning.required_partitions(PARTITIONS, scope)
-        assert again == required_partitions(asked, PARTITIONS, scope), "what was asked before changes no answer"
+        assert again == PartitionPruner(asked).required_partitions(PARTITIONS, scope), (
+            "what was asked before changes no answer"
+        )
 
 
 @pytest.mark.core
@@ -280,7 +282,9 @@ def test_a_question_about_one_partition_changes_no_later_answer() -> None:
     [sales, _] = (s.number for s in asked.scans)
     first_day = [n for n, p in enumerate(PARTITIONS["sales"]) if p["day"] == "2022-03-28"]
     pruner.reading_scopes(PARTITIONS, [{"d": str(d)} for d in DAYS], sales, first_day)
-    assert pruner.required_partitions(PARTITIONS, scope) == required_partitions(asked, PARTITIONS, scope)
+    assert pruner.required_partitions(PARTITIONS, scope) == PartitionPruner(asked).required_partitions(
+        PARTITIONS, scope
+    )
     assert pruner.required_partitions(PARTITIONS, scope)[sales] == tuple(range(len(PARTITIONS["sales"])))
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from nova_assets.model.schema import parse_ddl
 from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.query.column_lineage import used_column_names
 from nova_assets.sql.query.resolved_query import resolve_query
-from nova_assets.sql.query.used_columns import used_column_names
 from nova_assets.sql.text import SqlText
 
 SCHEMAS = {"a": parse_ddl("id int, g int, s struct<x: int, y: int>, Unused string"), "b": parse_ddl("id int, h int")}

@@ -24,7 +24,7 @@ from nova_assets.dagster_bridge.components.project_part import ProjectPart
 from nova_assets.dagster_bridge.components.scaffolders import ChannelScaffolder
 from nova_assets.model.channel import Channel, OnSchemaChange
 from nova_assets.model.declared_schema import schema_from_declaration
-from nova_assets.sql.statement.written_checks import check_from_text
+from nova_assets.sql.statement.dataset_options import check_from_text
 
 
 @scaffold_with(ChannelScaffolder)

@@ -22,8 +22,8 @@ from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.query.column_lineage import trace_lineage
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import Scan
-from nova_assets.sql.query.session_zone import check_session_is_utc
 from nova_assets.sql.query.spark_confirmation import (
+    check_session_is_utc,
     check_spark_columns,
     convert_spark_rejections,
     explain_waiting_columns,

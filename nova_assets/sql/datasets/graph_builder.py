@@ -15,7 +15,7 @@ from nova_assets.sql.datasets.analysis_cache import AnalysisCache, DatasetAnalys
 from nova_assets.sql.datasets.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.datasets.local_time import check_local_times
-from nova_assets.sql.pruning.prune import required_partitions
+from nova_assets.sql.pruning.prune import PartitionPruner
 from nova_assets.sql.pruning.select_source import Row
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.query.table_function_calls import table_function_schemas
@@ -289,7 +289,7 @@ def _check_partition_conditions(
     """
     sample_partitions: dict[str, list[Row]] = {n: [dict.fromkeys(partition_columns.get(n, ()))] for n in query.reads}
     try:
-        required_partitions(query, sample_partitions, statement.header.sample_scope)
+        PartitionPruner(query).required_partitions(sample_partitions, statement.header.sample_scope)
     except SqlError as error:
         if not error.of_values:
             raise

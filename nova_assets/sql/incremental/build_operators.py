@@ -59,9 +59,9 @@ from nova_assets.sql.incremental.operators import (
 )
 from nova_assets.sql.incremental.repeatability import check_exact
 from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE, SubqueryBuilder, split_conditions
+from nova_assets.sql.query.column_lineage import used_column_names
 from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
 from nova_assets.sql.query.scans import scan_number
-from nova_assets.sql.query.used_columns import used_column_names
 
 
 @dataclass(frozen=True)

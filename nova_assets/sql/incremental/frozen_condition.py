@@ -19,7 +19,7 @@ from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice
 from nova_assets.sql.incremental.operator_sql import output_list, used_values
 from nova_assets.sql.incremental.operators import Operator, column_of
 from nova_assets.sql.incremental.result_record import find_frozen_until
-from nova_assets.sql.query.session_zone import check_session_is_utc
+from nova_assets.sql.query.spark_confirmation import check_session_is_utc
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.parser_errors import convert_parser_errors
 from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL_KEY, WRITTEN_PARENTHESES_KEY, check_tree
 from nova_assets.sql.parse.spark_tokens import check_tokens, convert_keywords_to_names, find_unclosed_quote
-from nova_assets.sql.text import Span, SqlText
+from nova_assets.sql.text import Span, SqlText, span_of_tokens
 
 
 class For(exp.Expression):
@@ -283,9 +283,7 @@ def _check_no_pipes(text: SqlText, tokens: list[Token]) -> None:
     """
     for token in tokens:
         if token.token_type == TokenType.PIPE_GT:
-            raise text.error(
-                "pipe syntax is not supported", (token.start, token.end + 1), expected="SELECT ... FROM ..."
-            )
+            raise text.error("pipe syntax is not supported", span_of_tokens(token), expected="SELECT ... FROM ...")
 
 
 def statement_end(text: SqlText) -> int:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from nova_assets.sql.text import Span, SqlText
+from nova_assets.sql.text import Span, SqlText, span_of_tokens
 
 _TOKENS_AFTER_LIST = (
     TokenType.COMMA,
@@ -87,9 +87,9 @@ def _check_brackets(text: SqlText, tokens: list[Token]) -> None:
         elif token.token_type in _CLOSING.values() and (
             not opened or _CLOSING[opened.pop().token_type] != token.token_type
         ):
-            raise text.error(f"syntax error: {token.text} closes no bracket", _token_span(token))
+            raise text.error(f"syntax error: {token.text} closes no bracket", span_of_tokens(token))
     if opened:
-        raise text.error(f"syntax error: {opened[-1].text} is not closed", _token_span(opened[-1]))
+        raise text.error(f"syntax error: {opened[-1].text} is not closed", span_of_tokens(opened[-1]))
 
 
 def _check_lists(text: SqlText, tokens: list[Token]) -> None:
@@ -104,22 +104,22 @@ def _check_lists(text: SqlText, tokens: list[Token]) -> None:
             and token.token_type in _TOKENS_AFTER_LIST
         ):
             raise text.error(
-                "syntax error: PARTITION BY has no columns", _token_span(before), expected="PARTITION BY column"
+                "syntax error: PARTITION BY has no columns", span_of_tokens(before), expected="PARTITION BY column"
             )
         if empty:
             raise text.error(
-                "syntax error: a list element is missing beside a comma", _token_span(token), expected="Spark's SQL"
+                "syntax error: a list element is missing beside a comma", span_of_tokens(token), expected="Spark's SQL"
             )
         if before is not None and before.token_type == TokenType.ALIAS and token.token_type == TokenType.STRING:
             raise text.error(
                 "syntax error: a string is not a name",
-                _token_span(token),
+                span_of_tokens(token),
                 expected=f"AS `{token.text}`",
                 next="use backquotes",
             )
     if tokens and tokens[-1].token_type == TokenType.COMMA:
         raise text.error(
-            "syntax error: a list element is missing beside a comma", _token_span(tokens[-1]), expected="Spark's SQL"
+            "syntax error: a list element is missing beside a comma", span_of_tokens(tokens[-1]), expected="Spark's SQL"
         )
 
 
@@ -133,7 +133,7 @@ def _check_case_branches(text: SqlText, tokens: list[Token]) -> None:
             open_whens.append(False)
         elif open_whens and kind in (TokenType.WHEN, TokenType.ELSE, TokenType.END):
             if open_whens[-1]:
-                raise text.error("syntax error: WHEN has no THEN", _token_span(token), expected="WHEN ... THEN ...")
+                raise text.error("syntax error: WHEN has no THEN", span_of_tokens(token), expected="WHEN ... THEN ...")
             open_whens[-1] = kind == TokenType.WHEN
             if kind == TokenType.END:
                 open_whens.pop()
@@ -166,15 +166,13 @@ def _check_token_pairs(text: SqlText, tokens: list[Token]) -> None:
     for token in tokens:
         if token.token_type in _UNKNOWN_SYMBOLS:
             raise text.error(
-                f"syntax error: {token.text} is not a symbol of SQL", _token_span(token), expected="Spark's SQL"
+                f"syntax error: {token.text} is not a symbol of SQL", span_of_tokens(token), expected="Spark's SQL"
             )
     declares = any(t.token_type == TokenType.CREATE for t in tokens)  # price INT NOT NULL
     for before, (first, second) in zip([None, *tokens], pairwise(tokens), strict=False):
         for what, expected, is_refused in _REJECTED_PAIRS.get(first.token_type, ()):
             if is_refused(_TokenPair(before, first, second, text.sql[first.end + 1 : second.start], declares)):
-                raise text.error(
-                    f"syntax error: {what}", (_token_span(first)[0], _token_span(second)[1]), expected=expected
-                )
+                raise text.error(f"syntax error: {what}", span_of_tokens(first, second), expected=expected)
 
 
 _UNKNOWN_SYMBOLS = (TokenType.PARAMETER, TokenType.SESSION_PARAMETER, TokenType.PLACEHOLDER)
@@ -273,7 +271,9 @@ def _check_interval_numbers_and_units(text: SqlText, tokens: list[Token]) -> Non
         if token.token_type != TokenType.INTERVAL or not following:
             continue
         if following[0].token_type == TokenType.STRING and not any(c.isdigit() for c in following[0].text):
-            raise text.error("syntax error: an interval has no number", _token_span(following[0]), expected="'5 days'")
+            raise text.error(
+                "syntax error: an interval has no number", span_of_tokens(following[0]), expected="'5 days'"
+            )
         number = following[1:] if following[0].token_type in (TokenType.DASH, TokenType.PLUS) else following
         if (
             number
@@ -281,7 +281,7 @@ def _check_interval_numbers_and_units(text: SqlText, tokens: list[Token]) -> Non
             and not (number[1:] and number[1].text.upper().rstrip("S") in _UNITS)
         ):
             raise text.error(
-                "syntax error: an interval has no unit", _token_span(number[0]), expected="INTERVAL 5 DAYS"
+                "syntax error: an interval has no unit", span_of_tokens(number[0]), expected="INTERVAL 5 DAYS"
             )
 
 
@@ -295,7 +295,7 @@ def _check_window_frames(text: SqlText, tokens: list[Token]) -> None:
             if has_single_bound:
                 raise text.error(
                     "syntax error: a window frame has two bounds without BETWEEN",
-                    _token_span(token),
+                    span_of_tokens(token),
                     expected="ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
                 )
         elif token.token_type == TokenType.R_PAREN:
@@ -363,7 +363,3 @@ def _is_as_used_as_name(tokens: list[Token]) -> bool:
     """Whether AS is used as a name: ``SELECT 1 AS FROM sales``."""
     kinds = [t.token_type for t in tokens]
     return kinds[:2] == [TokenType.ALIAS, TokenType.FROM] and kinds[2:] not in ([TokenType.FROM], [TokenType.COMMA])
-
-
-def _token_span(token: Token) -> Span:
-    return int(token.start), int(token.end) + 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import prod
 
 from sqlglot import exp
 
@@ -14,14 +12,13 @@ from nova_assets.sql.evaluation.operand import (
     UNKNOWN,
     Evaluable,
     Key,
-    Undecided,
     Value,
     Values,
     is_true_or_unknown,
 )
 from nova_assets.sql.pruning.conditions import Condition, with_source_nulled
-from nova_assets.sql.pruning.select_inputs import VARIABLES_SOURCE, SelectInputs
-from nova_assets.sql.pruning.select_source import MAX_COMBINATIONS, PossibleValues, SelectSource, ValueTuple
+from nova_assets.sql.pruning.pruning_run import VARIABLES_SOURCE, SelectInputs
+from nova_assets.sql.pruning.select_source import PossibleValues, SelectSource, ValueTuple
 
 _MAX_TESTS = 2_000_000
 """Most pairs of values for which a condition is evaluated, if equal values cannot be looked up. A condition with more
@@ -47,7 +44,7 @@ class _EqualitySide:
             return value
         try:
             return self.cast(value)
-        except Undecided:
+        except (ArithmeticError, ValueError):  # undecided, or out of Python's range of dates or numbers
             return UNKNOWN
 
 
@@ -86,7 +83,7 @@ class ConditionTester:
         Args:
             evaluable: the compiled condition, or the same condition with nulls in place of a source.
         """
-        combinations = self._value_combinations(condition, evaluable.keys_by_source)
+        combinations = self.inputs.value_combinations(evaluable.keys_by_source, condition.nullable_sources)
         return combinations is not None and not any(is_true_or_unknown(evaluable.value(c)) for c in combinations)
 
     def filter_source(self, source: SelectSource, condition: Condition, evaluable: Evaluable) -> None:
@@ -117,7 +114,8 @@ class ConditionTester:
         """The candidates for the values of a source's columns that meet a condition together with some combination of
         the other sources. None if there are too many combinations.
         """
-        other_values = self._value_combinations(condition, evaluable.keys_by_source, source.name)
+        others = {name: used for name, used in evaluable.keys_by_source.items() if name != source.name}
+        other_values = self.inputs.value_combinations(others, condition.nullable_sources)
         if other_values is None:
             return None
         passing, undecided = self._look_up_equal(source, keys, candidates, condition, other_values)
@@ -194,33 +192,3 @@ class ConditionTester:
                 casts = comparison_casts(own.type, other.type, self.inputs.pruning_run.zone)
                 return None if casts is None else (_EqualitySide(own, casts[0]), _EqualitySide(other, casts[1]))
         return None
-
-    def _value_combinations(
-        self,
-        condition: Condition,
-        keys_by_source: Mapping[str, Sequence[Key]],
-        excluded_source: str | None = None,
-    ) -> list[dict[Key, Value]] | None:
-        """All combinations of values of the sources' columns and of the variables, with nulls for sources that an
-        outer join can replace by nulls. None if there are too many.
-        """
-        parts: list[list[dict[Key, Value]]] = []
-        for source_name, keys in keys_by_source.items():
-            if source_name == excluded_source:
-                continue
-            part = self.inputs.value_combinations(source_name, keys)
-            if part is None:
-                return None
-            if source_name in condition.nullable_sources:
-                part = [*part, dict.fromkeys(keys)]
-            parts.append(part)
-        return combine_parts(parts)
-
-
-def combine_parts(parts: Sequence[list[dict[Key, Value]]]) -> list[dict[Key, Value]] | None:
-    """The values of several sources, in all combinations. None if there are too many."""
-    if len(parts) == 1:
-        return parts[0]
-    if prod(map(len, parts)) > MAX_COMBINATIONS:
-        return None
-    return [{key: value for part in combination for key, value in part.items()} for combination in product(*parts)]

@@ -149,18 +149,6 @@ class PartitionPruner:
         return pruning_run
 
 
-def required_partitions(
-    query: Query,
-    partitions_by_dataset: Mapping[str, Rows],
-    variables: Mapping[str, Value],
-    zone: tzinfo = UTC,
-) -> PartitionsByScan:
-    """The partitions that each scan of a query reads, for a single question. See
-    ``PartitionPruner.required_partitions``.
-    """
-    return PartitionPruner(query, zone).required_partitions(partitions_by_dataset, variables)
-
-
 def _listing_scans(root: Scope, partition_columns: frozenset[str]) -> Iterator[int]:
     for scope in root.traverse():
         for inner in scope.subquery_scopes:

@@ -14,7 +14,7 @@ from sqlglot.optimizer.scope import Scope
 
 from nova_assets.sql.evaluation.casting import BOOLEAN, comparison_casts
 from nova_assets.sql.evaluation.operand import UNKNOWN, Evaluable, Key, Value, Values
-from nova_assets.sql.pruning.condition_tester import ConditionTester, combine_parts
+from nova_assets.sql.pruning.condition_tester import ConditionTester
 from nova_assets.sql.pruning.conditions import (
     Condition,
     NullRejecting,
@@ -25,8 +25,7 @@ from nova_assets.sql.pruning.conditions import (
     select_conditions,
     sources_not_reaching_result,
 )
-from nova_assets.sql.pruning.pruning_run import PruningRun, VisitContext
-from nova_assets.sql.pruning.select_inputs import VARIABLES_SOURCE, SelectInputs
+from nova_assets.sql.pruning.pruning_run import VARIABLES_SOURCE, PruningRun, SelectInputs, VisitContext
 from nova_assets.sql.pruning.select_source import IndexedRows, PossibleValues, SelectSource
 
 VisitScope: TypeAlias = Callable[[Scope, VisitContext], dict[str, PossibleValues]]
@@ -230,13 +229,7 @@ class SelectPruner:
         evaluable = self.inputs.compile_expression(node)
         if evaluable.type is None or evaluable.depends_on_data:
             return None
-        parts = []
-        for source_name, keys in evaluable.keys_by_source.items():
-            part = self.inputs.value_combinations(source_name, keys)
-            if part is None:
-                return None
-            parts.append([*part, dict.fromkeys(keys)] if source_name in self.nullable_sources else part)
-        combinations = combine_parts(parts)
+        combinations = self.inputs.value_combinations(evaluable.keys_by_source, self.nullable_sources)
         if combinations is None:
             return None
         values = frozenset(map(evaluable.value, combinations))

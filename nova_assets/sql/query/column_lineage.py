@@ -1,4 +1,4 @@
-"""Column lineage of queries: the input columns from which each output column is computed."""
+"""Column lineage of queries: the input columns from which each output column is computed, and all names of columns."""
 
 from __future__ import annotations
 
@@ -102,3 +102,19 @@ class _LineageTracer:
                 yield from (self._column_origins(c) for c in output_expression.find_all(exp.Column))
         else:
             yield from (self._column_origins(c) for c in node.find_all(exp.Column))
+
+
+def used_column_names(tree: exp.Query) -> frozenset[str] | None:
+    """Names that occur in a query, in lower case. A column with another name has no effect on the result.
+
+    None if the query may use columns without their names: by a star, by a pivot, or by names that it gives to the
+    columns of a dataset (``orders AS o(a, b)``).
+
+    Args:
+        tree: syntax tree with resolved columns.
+    """
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)) or tree.find(exp.Pivot):
+        return None
+    if any(isinstance(a.parent, exp.Table) and a.args.get("columns") for a in tree.find_all(exp.TableAlias)):
+        return None
+    return frozenset(node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var))

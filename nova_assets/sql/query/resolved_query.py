@@ -13,9 +13,8 @@ from sqlglot.schema import MappingSchema
 from nova_assets.model.schema import Schema
 from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.parse.parser_errors import convert_parser_errors
-from nova_assets.sql.query.column_checks import check_columns_exist, check_using_columns_exist
+from nova_assets.sql.query.query_checks import check_columns_exist, check_select, check_using_columns_exist
 from nova_assets.sql.query.scans import READ_MODES, Scan, mark_scans, scan_number
-from nova_assets.sql.query.select_checks import check_select
 from nova_assets.sql.query.table_function_calls import (
     TableFunctionCall,
     call_number,

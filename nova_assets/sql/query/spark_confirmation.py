@@ -2,6 +2,7 @@
 
 nova needs partitions and schemas before Spark starts, so it derives them by its own rules. If Spark is available, Spark
 decides: a query that Spark rejects is rejected, and different opinions on a column raise an error that names both.
+Where nova has evaluated timestamps, the session's time zone has to be the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 
 from sqlglot import exp
 
-from nova_assets.errors import InputsMissing, QueryRefused, SqlError
+from nova_assets.errors import InputsMissing, QueryRefused, SettingsError, SqlError
 from nova_assets.model.schema import Field, Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.query.resolved_query import Query
@@ -102,3 +103,26 @@ def _find_fragment(text: SqlText, fragment: str) -> Span | None:
     if begin < 0 or text.sql.find(fragment, begin + 1) >= 0:
         return None
     return begin, begin + len(fragment)
+
+
+_NAMES_OF_UTC = ("UTC", "Etc/UTC", "GMT", "Z")
+
+
+def check_session_is_utc(ctx: Context, user: str, advice: str = "") -> None:
+    """Check that the time zone of the session is UTC.
+
+    Args:
+        user: what needs it, for example ``dataset 'sales' uses timestamps``.
+        advice: what else can be done, after the advice to set the zone.
+
+    Raises:
+        SettingsError: the session has another time zone.
+    """
+    zone = ctx.spark.conf.get("spark.sql.session.timeZone")
+    if zone not in _NAMES_OF_UTC:
+        raise SettingsError(
+            f"{user}, and the time zone of the Spark session is not UTC",
+            found=zone,
+            expected="spark.sql.session.timeZone = UTC",
+            next=f"set it on the session that you pass to nova{advice}",
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 import sqlglot
 from sqlglot import exp
@@ -15,11 +14,10 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.dialect import DIALECT
-from nova_assets.sql.text import Span, SqlText
+from nova_assets.sql.text import Span, SqlText, closing_index, depth_change, span_of_tokens
 
 _CALL_KEY = "nova_call"
 _INPUT_QUERIES_KEY = "nova_inputs"
-_OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
 
 
 @dataclass(frozen=True)
@@ -199,8 +197,7 @@ def _parse_argument(text: SqlText, argument_node: exp.Expr, tokens: list[Token])
     if isinstance(node, exp.Query):
         inner = node.unnest()
         tokens = _strip_parentheses(tokens)
-        place = (int(tokens[0].start), int(tokens[-1].end) + 1)
-        return CallArgument(name, inner if isinstance(inner, exp.Query) else node, place)
+        return CallArgument(name, inner if isinstance(inner, exp.Query) else node, span_of_tokens(*tokens))
     if node.find(exp.Query, exp.Star):
         raise text.error(
             "an argument is neither a value nor a query", node, expected="a value of the scope, or (SELECT ...)"
@@ -210,15 +207,9 @@ def _parse_argument(text: SqlText, argument_node: exp.Expr, tokens: list[Token])
 
 def _strip_parentheses(tokens: list[Token]) -> list[Token]:
     """The tokens without parentheses that enclose all of them."""
-    while tokens[0].token_type == _OPEN and _closing_index(tokens) == len(tokens) - 1:
+    while tokens[0].token_type == TokenType.L_PAREN and closing_index(tokens) == len(tokens) - 1:
         tokens = tokens[1:-1]
     return tokens
-
-
-def _closing_index(tokens: list[Token]) -> int:
-    """Index of the token that closes the parenthesis of the first token."""
-    depths = accumulate({_OPEN: 1, _CLOSE: -1}.get(t.token_type, 0) for t in tokens)
-    return next(n for n, depth in enumerate(depths) if depth == 0)
 
 
 def _argument_tokens(text: SqlText, call_start: int) -> Iterator[list[Token]]:
@@ -227,13 +218,13 @@ def _argument_tokens(text: SqlText, call_start: int) -> Iterator[list[Token]]:
     for token in DIALECT.tokenize(text.sql):
         if token.start < call_start:
             continue
-        closes = token.token_type == _CLOSE and depth == 1
+        closes = token.token_type == TokenType.R_PAREN and depth == 1
         if closes or (token.token_type == TokenType.COMMA and depth == 1):
             yield group
             group = []
         elif depth >= 1:
             group.append(token)
-        depth += {_OPEN: 1, _CLOSE: -1}.get(token.token_type, 0)
+        depth += depth_change(token)
         if closes:
             yield [token]
             return

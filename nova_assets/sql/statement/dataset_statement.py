@@ -21,7 +21,7 @@ from nova_assets.sql.query.resolved_query import mark_calls
 from nova_assets.sql.query.scans import Scan, mark_scans
 from nova_assets.sql.statement.dataset_options import QUERY_START_TOKENS, DatasetOptions, parse_options
 from nova_assets.sql.statement.header import StatementHeader, parse_header
-from nova_assets.sql.text import SqlText
+from nova_assets.sql.text import SqlText, depth_change
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def _query_start(text: SqlText, options: DatasetOptions) -> int:
         ):
             return int(token.start)
         if inserting:
-            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+            depth += depth_change(token)
             partition = token.token_type == TokenType.PARTITION
     raise AssertionError("an INSERT without a query is none")
 

@@ -7,8 +7,7 @@
     PARTITIONED BY (day, store)
     LOCATION '/data/tickets'
 
-Instead of files, a table of a database: ``USING jdbc OPTIONS (url 'postgresql://...', dbtable '...')``
-(``jdbc_options``).
+Instead of files, a table of a database: ``USING jdbc OPTIONS (url 'postgresql://...', dbtable '...')``.
 
 The scopes before the statement determine the expected partitions, and readers wait for a partition that is missing.
 Without scopes, the expected partitions are the existing ones.
@@ -16,13 +15,17 @@ Without scopes, the expected partitions are the existing ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Protocol
 
 from sqlglot import exp
 
 from nova_assets.errors import DefinitionError, SqlError
+from nova_assets.masking import remember_secrets
 from nova_assets.model.channel import Channel
+from nova_assets.model.database_table import DatabaseTable, normalize_database_url, with_user
 from nova_assets.model.external_table import External, ExternalFormat
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension, dynamic
@@ -30,13 +33,45 @@ from nova_assets.model.schema import Field, Schema, parse_type
 from nova_assets.sql.parse.dialect import For
 from nova_assets.sql.statement.dataset_statement import comment_and_owner
 from nova_assets.sql.statement.header import StatementHeader, parse_header, partition_dimensions, variables_used_by
-from nova_assets.sql.statement.jdbc_options import EXPECTED_JDBC, parse_jdbc_options
 from nova_assets.sql.text import SqlText
+from nova_assets.suggestions import did_you_mean
 
 _EXPECTED = "CREATE EXTERNAL TABLE name (column TYPE, ...) USING parquet PARTITIONED BY (column, ...) LOCATION '...'"
 
 _DONE_PROPERTY = "done"
 """The only supported table property: the name of the file that marks a partition as complete."""
+
+
+class ExpectedPartitions(Protocol):
+    """Function that returns the partitions that should exist at a time."""
+
+    def __call__(self, moment: datetime, /) -> Iterable[str]: ...
+
+
+FIELD_BY_OPTION = {
+    "url": "url",
+    "user": "user",
+    "dbtable": "table",
+    "query": "query",
+    "passwordEnv": "password_env",
+    "passwordFile": "password_file",
+    "freshnessColumn": "freshness_column",
+    "freshnessQuery": "freshness_query",
+    "partitionColumn": "split_by",
+    "numPartitions": "splits",
+    "splitBy": "split",
+    "incremental": "incremental",
+    "settle": "settle",
+    "fetchsize": "fetch_size",
+}
+"""Option -> field of ``DatabaseTable``, or ``user``."""
+
+_NUMBERS = ("splits", "fetch_size")
+
+_EXPECTED_JDBC = (
+    "CREATE EXTERNAL TABLE name (column TYPE, ...) USING jdbc OPTIONS (url 'postgresql://USER@HOST:PORT/DATABASE', "
+    "dbtable 'public.name') PARTITIONED BY (column, ...)"
+)
 
 
 @dataclass(frozen=True)
@@ -109,7 +144,7 @@ def _parse_source(
     expected_partitions = None if header is None else header.scopes_by_partition
     if _is_database(properties):
         node = _table_name_node(create)
-        return parse_jdbc_options(text, properties.get(exp.OptionsProperty), node, expected_partitions)
+        return _parse_jdbc_options(text, properties.get(exp.OptionsProperty), node, expected_partitions)
     return External(
         properties[exp.LocationProperty].this.name,
         _file_format(text, properties),
@@ -147,7 +182,7 @@ def _check_create_statement(text: SqlText, create: exp.Create, properties: dict[
     location = properties.get(exp.LocationProperty)
     is_database = _is_database(properties)
     if is_database and location is not None:
-        raise text.error("a table of a database has no location", location, expected=EXPECTED_JDBC)
+        raise text.error("a table of a database has no location", location, expected=_EXPECTED_JDBC)
     has_location = location is not None and isinstance(location.this, exp.Literal) and location.this.is_string
     if not is_database and not has_location:
         raise text.error("an external table needs a location", table.this, expected="LOCATION '...'")
@@ -259,3 +294,58 @@ def _done_file_name(text: SqlText, create: exp.Create) -> str | None:
 
 def _custom_properties(create: exp.Create) -> Iterator[exp.Expr]:
     return (p for p in create.args["properties"].expressions if type(p) is exp.Property)
+
+
+# the options of a database, with the names that Spark's JDBC source uses where it has them
+
+
+def _parse_jdbc_options(
+    text: SqlText, options: exp.Expr | None, error_node: exp.Expr, expected_partitions: ExpectedPartitions | None
+) -> External:
+    """The database table that the options name.
+
+    Raises:
+        SqlError: an option is missing, unknown, written twice, or no constant.
+    """
+    values: dict[str, Any] = {}
+    for option in options.expressions if options is not None else ():
+        name, field = _known_option(text, option)
+        if field in values:
+            raise text.error(f"option {name!r} is written twice", option, expected="each option once")
+        values[field] = _option_value(text, name, field, option)
+    if "url" not in values:
+        raise text.error("a table of a database needs an address", error_node, expected=_EXPECTED_JDBC)
+    url, url_user = normalize_database_url(values.pop("url"))
+    database = DatabaseTable(with_user(url, values.pop("user", None) or url_user), **values)
+    return External(database.url, "parquet", None, expected_partitions, database)
+
+
+def _known_option(text: SqlText, option: exp.Expr) -> tuple[str, str]:
+    """Name and field of an option. Names are compared without regard to case, as in Spark."""
+    name = option.this.name
+    known = {o.lower(): o for o in FIELD_BY_OPTION}
+    if name.lower() == "password":
+        remember_secrets(values={"password": option.args["value"].name})  # errors show the line
+        raise text.error(
+            "a password in a definition would be stored in the catalog and in version control",
+            option.this,
+            expected="passwordEnv 'VARIABLE', or passwordFile '/path'",
+        )
+    if name.lower() not in known:
+        raise text.error(
+            f"OPTIONS does not support {name!r}{did_you_mean(name, FIELD_BY_OPTION)}",
+            option.this,
+            expected=", ".join(FIELD_BY_OPTION),
+        )
+    return known[name.lower()], FIELD_BY_OPTION[known[name.lower()]]
+
+
+def _option_value(text: SqlText, name: str, field: str, option: exp.Expr) -> Any:
+    value = option.args["value"]
+    if not isinstance(value, exp.Literal):
+        raise text.error(f"option {name!r} is no constant", option.this, expected=f"{name} '...'")
+    if field not in _NUMBERS:
+        return value.name
+    if not value.name.isdigit():
+        raise text.error(f"option {name!r} is no whole number", option.this, expected=f"{name} '8'")
+    return int(value.name)

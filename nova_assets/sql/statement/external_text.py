@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from nova_assets.errors import NotSupported
 from nova_assets.model.schema import DataType, Field, quote_identifier
 from nova_assets.plan.source_columns import ColumnChange
-from nova_assets.sql.text import SqlText
+from nova_assets.sql.text import SqlText, closing_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +143,10 @@ def _column_list_span(text: SqlText) -> tuple[int, int]:
     words = [t.text.upper() for t in tokens]
     for n in range(len(tokens) - 4):
         if words[n : n + 3] == ["CREATE", "EXTERNAL", "TABLE"] and tokens[n + 4].token_type == TokenType.L_PAREN:
-            closing = _closing_parenthesis(tokens, n + 4)
+            closing = closing_index(tokens, n + 4)
             if closing is not None:
-                return tokens[n + 4].end + 1, closing.start
+                return tokens[n + 4].end + 1, tokens[closing].start
     raise _no_columns_error(text, "no list of columns after CREATE EXTERNAL TABLE and a name")
-
-
-def _closing_parenthesis(tokens: Sequence[Token], opening: int) -> Token | None:
-    depth = 0
-    for token in tokens[opening:]:
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        if depth == 0:
-            return token
-    return None
 
 
 def _split_at_commas(text: SqlText, begin: int, end: int) -> list[tuple[int, int]]:
