@@ -25,7 +25,7 @@ from nova_assets.sql.evaluation.rule_registry import (
     register_function_syntax,
     syntax_rule,
 )
-from nova_assets.sql.types.widening import MAX_DIGITS, VOID, arithmetic_type, as_decimal, decimal_up_to_max, is_integral
+from nova_assets.sql.types.widening import MAX_DIGITS, VOID, arithmetic_type, as_decimal, is_integral, whole_number_type
 
 Compute = Callable[[Any, Any], Any]
 
@@ -154,7 +154,6 @@ def _round_to_integral(context: RuleContext) -> Operand:
         return context.cast_operand(operand, BIGINT)
     if operand.type.name != "decimal":
         raise context.not_understood()
-    precision, scale = operand.type.args
     rounding = ROUND_CEILING if type(context.node) is exp.Ceil else ROUND_FLOOR
-    whole = decimal_up_to_max(precision - scale + 1, 0)
+    whole = whole_number_type(operand.type)
     return context.null_propagating_operand(whole, lambda value: value.to_integral_value(rounding), operand)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.types.expression_type import type_of_expression
+from nova_assets.sql.types.query_schema import type_of_expression
 
 _VALUES = (
     *(exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Star),

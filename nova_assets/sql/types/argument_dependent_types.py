@@ -16,8 +16,20 @@ from sqlglot import exp
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import DataType, parse_ddl, parse_type
 from nova_assets.sql.types.fixed_return_types import FUNCTIONS_BY_FIXED_TYPE
-from nova_assets.sql.types.nested_types import array_type, element_type, key_type, map_type, struct_type
-from nova_assets.sql.types.widening import VOID, arithmetic_type, decimal_up_to_max, is_integral, is_number, wider_type
+from nova_assets.sql.types.widening import (
+    VOID,
+    arithmetic_type,
+    array_type,
+    decimal_up_to_max,
+    element_type,
+    is_integral,
+    is_number,
+    key_type,
+    map_type,
+    struct_type,
+    whole_number_type,
+    wider_type,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +56,13 @@ def _fixed_type_rule(type_name: str) -> TypeRule:
     return lambda arguments: type_
 
 
-def _type_of_argument(position: int) -> TypeRule:
-    """The rule that returns the type of one argument."""
-    return lambda arguments: arguments[position].type if len(arguments) > position else None
+def _rule_from_types(argument_count: int, transform: Callable[..., DataType | None]) -> TypeRule:
+    """The rule of a function that takes so many arguments, from their types."""
+    return lambda arguments: transform(*(a.type for a in arguments)) if len(arguments) == argument_count else None
+
+
+def _rule_from_first_type(transform: Callable[[DataType | None], DataType | None]) -> TypeRule:
+    return lambda arguments: transform(arguments[0].type) if arguments else None
 
 
 def common_type(types: Sequence[DataType | None]) -> DataType | None:
@@ -79,9 +95,8 @@ def _greatest_or_least_type(arguments: Arguments) -> DataType | None:
     return common_type([a.type for a in arguments])
 
 
-def _text_or_binary_type(arguments: Arguments) -> DataType | None:
-    """Binary if the first argument is binary, otherwise string."""
-    type_ = arguments[0].type if arguments else None
+def _text_or_binary_type(type_: DataType | None) -> DataType | None:
+    """Binary for binary, otherwise string."""
     return None if type_ is None else type_ if type_.name == "binary" else DataType("string")
 
 
@@ -100,19 +115,17 @@ def _arithmetic_rule(symbol: str) -> TypeRule:
     def rule(arguments: Arguments) -> DataType | None:
         if len(arguments) != 2:
             return None
-        (a, b) = (x.type for x in arguments)
+        (a, b), (left, right) = (x.type for x in arguments), (x.node for x in arguments)
         if a is None or b is None:
             return None
-        left, right = (
-            literal_type_beside_decimal(arguments[0].node, a, b),
-            literal_type_beside_decimal(arguments[1].node, b, a),
+        return arithmetic_type(
+            symbol, _literal_type_beside_decimal(left, a, b), _literal_type_beside_decimal(right, b, a)
         )
-        return arithmetic_type(symbol, left, right)
 
     return rule
 
 
-def literal_type_beside_decimal(node: exp.Expr, type_: DataType, other_type: DataType) -> DataType:
+def _literal_type_beside_decimal(node: exp.Expr, type_: DataType, other_type: DataType) -> DataType:
     """Type of an operand beside another. An integer literal beside a decimal has as many digits as it needs."""
     plain = node.unnest()
     plain = plain.this if isinstance(plain, exp.Neg) else plain
@@ -121,11 +134,12 @@ def literal_type_beside_decimal(node: exp.Expr, type_: DataType, other_type: Dat
     return type_
 
 
-def rounded_type(type_: DataType | None, digits: exp.Expr | None) -> DataType | None:
-    """Type of a number rounded to some digits."""
+def _round_type(arguments: Arguments) -> DataType | None:
+    """Type of a number rounded to some digits, which are the second argument."""
+    type_ = arguments[0].type if arguments else None
     if type_ is None or type_.name != "decimal":
         return type_ if type_ is None or is_number(type_) else DataType("double")
-    wanted = 0 if digits is None else integer_literal_value(digits)
+    wanted = _integer_literal_value(arguments[1].node) if len(arguments) > 1 else 0
     if wanted is None:
         return None
     precision, scale = type_.args
@@ -133,15 +147,15 @@ def rounded_type(type_: DataType | None, digits: exp.Expr | None) -> DataType | 
     return decimal_up_to_max(max(precision - scale + 1, 1 - wanted) + kept, kept)
 
 
-def integer_literal_value(node: exp.Expr) -> int | None:
+def _integer_literal_value(node: exp.Expr) -> int | None:
     """The value of an integer literal. None for other nodes."""
     if isinstance(node, exp.Neg):
-        inner = integer_literal_value(node.this)
+        inner = _integer_literal_value(node.this)
         return None if inner is None else -inner
     return int(node.name) if isinstance(node, exp.Literal) and node.is_int else None
 
 
-def sum_type(type_: DataType | None) -> DataType | None:
+def _sum_type(type_: DataType | None) -> DataType | None:
     """Type of a sum. None for booleans, which Spark does not add."""
     if type_ is None or type_.name == "boolean":
         return None
@@ -152,16 +166,12 @@ def sum_type(type_: DataType | None) -> DataType | None:
     return DataType("double") if is_number(type_) or type_.name in ("string", "void") else None
 
 
-def average_type(type_: DataType | None) -> DataType | None:
+def _average_type(type_: DataType | None) -> DataType | None:
     if type_ is None:
         return None
     if type_.name == "decimal":
         return decimal_up_to_max(type_.args[0] + 4, type_.args[1] + 4)
     return DataType("double") if is_number(type_) or type_.name in ("string", "void") else None
-
-
-def _round_type(arguments: Arguments) -> DataType | None:
-    return rounded_type(arguments[0].type, arguments[1].node if len(arguments) > 1 else None) if arguments else None
 
 
 def _datediff_type(arguments: Arguments) -> DataType | None:
@@ -223,15 +233,11 @@ def _map_entries_type(type_: DataType | None) -> DataType | None:
     return array_type(struct_type([("key", key_type(type_)), ("value", element_type(type_))]))
 
 
-def _map_from_entries_type(arguments: Arguments) -> DataType | None:
-    inner = element_type(arguments[0].type) if len(arguments) == 1 else None
+def _map_from_entries_type(type_: DataType | None) -> DataType | None:
+    inner = element_type(type_)
     if inner is None or inner.name != "struct" or len(inner.fields) != 2:
         return None
     return map_type(inner.fields[0].type, inner.fields[1].type)
-
-
-def _flatten_type(arguments: Arguments) -> DataType | None:
-    return element_type(arguments[0].type) if len(arguments) == 1 else None
 
 
 def _sequence_type(arguments: Arguments) -> DataType | None:
@@ -248,24 +254,13 @@ def _decode_type(arguments: Arguments) -> DataType | None:
     return common_type([a.type for a in results])
 
 
-def _rule_from_first_argument(transform_type: Callable[[DataType | None], DataType | None]) -> TypeRule:
-    return lambda arguments: transform_type(arguments[0].type) if arguments else None
-
-
 def _arrays_zip_type(arguments: Arguments) -> DataType | None:
     fields = [(_field_name(a.node, n).replace("col", ""), element_type(a.type)) for n, a in enumerate(arguments)]
     return array_type(struct_type(fields))
 
 
-def _decimal_function_type(arguments: Arguments) -> DataType | None:
-    return DataType("decimal", (10, 0))
-
-
-def _ceiling_type(arguments: Arguments) -> DataType | None:
-    type_ = arguments[0].type if len(arguments) == 1 else None
-    if type_ is None:
-        return None
-    return decimal_up_to_max(type_.args[0] - type_.args[1] + 1, 0) if type_.name == "decimal" else DataType("bigint")
+def _ceiling_type(type_: DataType | None) -> DataType | None:
+    return type_ if type_ is None else whole_number_type(type_)
 
 
 def number_or_double(type_: DataType | None) -> DataType | None:
@@ -275,86 +270,77 @@ def number_or_double(type_: DataType | None) -> DataType | None:
     return DataType("double")
 
 
-def _bit_shift_type(arguments: Arguments) -> DataType | None:
-    type_ = arguments[0].type if arguments else None
+def _bit_shift_type(type_: DataType | None) -> DataType | None:
     return None if type_ is None else type_ if type_ == DataType("bigint") else DataType("int")
 
 
-def _window_type(arguments: Arguments) -> DataType | None:
-    moment = arguments[0].type if arguments else None
+def _window_type(moment: DataType | None) -> DataType | None:
     if moment is None or moment.name not in ("timestamp", "timestamp_ntz"):
         return None
     return struct_type([("start", moment), ("end", moment)])
 
 
-def _reverse_type(arguments: Arguments) -> DataType | None:
-    type_ = arguments[0].type if len(arguments) == 1 else None
+def _reverse_type(type_: DataType | None) -> DataType | None:
     return type_ if type_ is None or type_.name in ("array", "binary") else DataType("string")
-
-
-def _timestamp_if_any_argument(arguments: Arguments) -> DataType | None:
-    return DataType("timestamp") if arguments else None
 
 
 RULES_BY_FUNCTION: Mapping[str, TypeRule] = {
     **{name: _fixed_type_rule(type_) for type_, names in FUNCTIONS_BY_FIXED_TYPE.items() for name in names.split()},
-    **dict.fromkeys("abs negative positive".split(), _rule_from_first_argument(number_or_double)),
+    **dict.fromkeys("abs negative positive".split(), _rule_from_first_type(number_or_double)),
     **dict.fromkeys(
         "array_compact array_distinct array_except array_sort filter map_filter mode nullif nullifzero shuffle slice "
         "sort_array".split(),
-        _type_of_argument(0),
+        _rule_from_first_type(lambda type_: type_),
     ),
     **dict.fromkeys("coalesce ifnull nvl array_union array_intersect map_concat".split(), _common_type_rule()),
     **dict.fromkeys("if nvl2".split(), _common_type_rule(1)),
-    **dict.fromkeys("left lpad rpad substring".split(), _text_or_binary_type),
-    **dict.fromkeys(
-        "element_at get try_element_at array_max array_min".split(), _rule_from_first_argument(element_type)
-    ),
-    "ceiling": _ceiling_type,
+    **dict.fromkeys("left lpad rpad substring".split(), _rule_from_first_type(_text_or_binary_type)),
+    **dict.fromkeys("element_at get try_element_at array_max array_min".split(), _rule_from_first_type(element_type)),
+    "ceiling": _rule_from_types(1, _ceiling_type),
     **dict.fromkeys("round bround".split(), _round_type),
     **dict.fromkeys("dateadd date_add timestampadd".split(), _dateadd_type),
     **dict.fromkeys("datediff date_diff".split(), _datediff_type),
     **dict.fromkeys("from_json from_csv from_xml".split(), _type_from_schema_literal),
     **dict.fromkeys("mod pmod try_mod".split(), _arithmetic_rule("%")),
-    **dict.fromkeys("shiftleft shiftright shiftrightunsigned".split(), _bit_shift_type),
+    **dict.fromkeys("shiftleft shiftright shiftrightunsigned".split(), _rule_from_first_type(_bit_shift_type)),
     **dict.fromkeys(
-        "to_timestamp try_to_timestamp make_timestamp try_make_timestamp".split(), _timestamp_if_any_argument
+        "to_timestamp try_to_timestamp make_timestamp try_make_timestamp".split(),
+        _rule_from_first_type(lambda type_: DataType("timestamp")),
     ),
-    "try_sum": _rule_from_first_argument(sum_type),
-    **dict.fromkeys("mean try_avg".split(), _rule_from_first_argument(average_type)),
+    "try_sum": _rule_from_first_type(_sum_type),
+    **dict.fromkeys("mean try_avg".split(), _rule_from_first_type(_average_type)),
     "array": lambda arguments: array_type(common_type([a.type for a in arguments]) if arguments else VOID),
     **dict.fromkeys("greatest least".split(), _greatest_or_least_type),
     **dict.fromkeys("array_append array_prepend array_remove".split(), _widened_array_type_rule(1)),
     "array_insert": _widened_array_type_rule(2),
-    "array_repeat": _rule_from_first_argument(array_type),
+    "array_repeat": _rule_from_first_type(array_type),
     "arrays_zip": _arrays_zip_type,
     "concat": _concat_type,
-    "decimal": _decimal_function_type,
+    "decimal": _fixed_type_rule("decimal(10,0)"),
     "decode": _decode_type,
     "div": _fixed_type_rule("bigint"),
     "elt": _fixed_type_rule("string"),
-    "flatten": _flatten_type,
+    "flatten": _rule_from_types(1, element_type),
     "map": _map_type,
-    "map_entries": _rule_from_first_argument(_map_entries_type),
-    "map_from_arrays": lambda a: map_type(element_type(a[0].type), element_type(a[1].type)) if len(a) == 2 else None,
-    "map_from_entries": _map_from_entries_type,
-    "map_keys": _rule_from_first_argument(lambda type_: array_type(key_type(type_))),
-    "map_values": _rule_from_first_argument(
+    "map_entries": _rule_from_first_type(_map_entries_type),
+    "map_from_arrays": _rule_from_types(2, lambda keys, values: map_type(element_type(keys), element_type(values))),
+    "map_from_entries": _rule_from_types(1, _map_from_entries_type),
+    "map_keys": _rule_from_first_type(lambda type_: array_type(key_type(type_))),
+    "map_values": _rule_from_first_type(
         lambda type_: array_type(element_type(type_)) if key_type(type_) is not None else None
     ),
     "median": _fixed_type_rule("double"),
     "named_struct": _named_struct_type,
-    "reverse": _reverse_type,
-    "nanvl": lambda arguments: DataType("double") if len(arguments) == 2 else None,
+    "reverse": _rule_from_types(1, _reverse_type),
+    "nanvl": _rule_from_types(2, lambda a, b: DataType("double")),
     "sequence": _sequence_type,
     "struct": _struct_type,
     "try_add": _arithmetic_rule("+"),
     "try_divide": _arithmetic_rule("/"),
     "try_multiply": _arithmetic_rule("*"),
     "try_subtract": _arithmetic_rule("-"),
-    "window": _window_type,
-    "session_window": _window_type,
-    "zeroifnull": lambda arguments: common_type([arguments[0].type, DataType("int")]) if len(arguments) == 1 else None,
+    **dict.fromkeys(("window", "session_window"), _rule_from_first_type(_window_type)),
+    "zeroifnull": _rule_from_types(1, lambda type_: common_type([type_, DataType("int")])),
 }
 """The functions that the parser keeps as calls. ``node_types`` has the functions with nodes of their own."""
 

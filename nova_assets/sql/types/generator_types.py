@@ -5,9 +5,8 @@ from __future__ import annotations
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.types.nested_types import element_type, key_type
 from nova_assets.sql.types.type_nodes import annotated_type
-from nova_assets.sql.types.widening import VOID
+from nova_assets.sql.types.widening import VOID, element_type, key_type
 
 NamedTypes = list[tuple[str, DataType | None]]
 

@@ -9,8 +9,8 @@ from sqlglot.optimizer.annotate_types import TypeAnnotator
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.types.argument_dependent_types import TypedArgument
-from nova_assets.sql.types.nested_types import array_type, element_type, key_type, map_type
 from nova_assets.sql.types.type_nodes import annotated_type, node_of_data_type
+from nova_assets.sql.types.widening import array_type, element_type, key_type, map_type
 
 
 def _transform_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -14,20 +14,15 @@ from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.types.argument_dependent_types import (
     RULES_BY_FUNCTION,
     TypedArgument,
-    average_type,
     common_type,
-    literal_type_beside_decimal,
     number_or_double,
-    rounded_type,
-    sum_type,
     type_of_call,
 )
 from nova_assets.sql.types.fixed_return_types import FUNCTIONS_BY_FIXED_TYPE
 from nova_assets.sql.types.generator_types import generator_columns
 from nova_assets.sql.types.higher_order_types import HIGHER_ORDER_RULES
-from nova_assets.sql.types.nested_types import array_type, element_type
 from nova_assets.sql.types.type_nodes import annotated_type, data_type_of_node, node_of_data_type
-from nova_assets.sql.types.widening import VOID, arithmetic_type, decimal_up_to_max, is_integral
+from nova_assets.sql.types.widening import VOID, array_type, is_integral
 
 NodeTypeRule: TypeAlias = Callable[[Any], DataType | None]
 """Derives the type of a node whose parts are annotated already. None if the type is unknown."""
@@ -56,10 +51,6 @@ def _fixed_type_rule(type_name: str) -> dict[str, Any]:
     return _annotator_for_rule(lambda node: type_)
 
 
-def _common_type(*parts: exp.Expr | None) -> DataType | None:
-    return common_type([annotated_type(p) for p in parts if p is not None])
-
-
 # function calls
 
 
@@ -68,7 +59,7 @@ def _annotate_call(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
     declared_type = annotator.schema.get_udf_type(node) if isinstance(node, exp.Anonymous) else None
     if declared_type is not None and not declared_type.is_type(exp.DType.UNKNOWN):
         return annotator._set_type(node, declared_type)
-    arguments = [TypedArgument(annotated_type(e), e) for e in node.expressions]
+    arguments = _typed_arguments(node.expressions)
     higher_order_rule = HIGHER_ORDER_RULES.get(node.name.lower())
     if higher_order_rule is not None:
         return _set_node_type(annotator, node, higher_order_rule(annotator, arguments))
@@ -95,25 +86,28 @@ def literal_type(node: exp.Expr) -> DataType:
     return DataType("decimal", (max(len(digits.digits), scale), scale))
 
 
-def _arithmetic_rule(symbol: str) -> NodeTypeRule:
-    def rule(node: exp.Binary) -> DataType | None:
-        moved = _date_arithmetic_type(symbol, node.left, node.right)
-        if moved is not None:
-            return moved
-        a, b = annotated_type(node.left), annotated_type(node.right)
-        if a is None or b is None:
-            return None
-        return arithmetic_type(
-            symbol, literal_type_beside_decimal(node.left, a, b), literal_type_beside_decimal(node.right, b, a)
-        )
+def _call_rule(function: str, *argument_names: str) -> NodeTypeRule:
+    """The rule of a node that means the same as a call of a function with these arguments of the node."""
+
+    def rule(node: exp.Expr) -> DataType | None:
+        values = [value for name in argument_names if (value := node.args.get(name)) is not None]
+        arguments = [part for value in values for part in (value if isinstance(value, list) else [value])]
+        return type_of_call(function, _typed_arguments(arguments))
 
     return rule
 
 
+def _typed_arguments(nodes: Iterable[exp.Expr]) -> list[TypedArgument]:
+    return [TypedArgument(annotated_type(node), node) for node in nodes]
+
+
+def _sum_or_difference_rule(symbol: str, function: str) -> NodeTypeRule:
+    plain_rule = _call_rule(function, "this", "expression")
+    return lambda node: _date_arithmetic_type(symbol, node.left, node.right) or plain_rule(node)
+
+
 def _date_arithmetic_type(symbol: str, left: exp.Expr, right: exp.Expr) -> DataType | None:
     """The type of a date or timestamp plus or minus days or an interval. None for other operands."""
-    if symbol not in ("+", "-"):
-        return None
     left_type, right_type = annotated_type(left), annotated_type(right)
     if isinstance(left, exp.Interval) and symbol == "+":
         left, right, left_type, right_type = right, left, right_type, left_type
@@ -127,13 +121,6 @@ def _date_arithmetic_type(symbol: str, left: exp.Expr, right: exp.Expr) -> DataT
     return None
 
 
-def _ceil_floor_type(node: exp.Ceil | exp.Floor) -> DataType | None:
-    type_ = annotated_type(node.this)
-    if type_ is None or node.args.get("decimals") is not None:
-        return None
-    return decimal_up_to_max(type_.args[0] - type_.args[1] + 1, 0) if type_.name == "decimal" else DataType("bigint")
-
-
 def _operand_type(node: exp.Expr) -> DataType | None:
     return annotated_type(node.this)
 
@@ -143,11 +130,6 @@ def _distinct_type(node: exp.Distinct) -> DataType | None:
     return annotated_type(node.expressions[0]) if len(node.expressions) == 1 else None
 
 
-def _tuple_type(node: exp.Tuple) -> DataType | None:
-    """The struct type of ``(a, b)``."""
-    return type_of_call("struct", [TypedArgument(annotated_type(e), e) for e in node.expressions])
-
-
 def _max_by_type(node: exp.ArgMax | exp.ArgMin) -> DataType | None:
     """The type of ``max_by`` and ``min_by``. With a count, an array."""
     type_ = annotated_type(node.this)
@@ -155,19 +137,8 @@ def _max_by_type(node: exp.ArgMax | exp.ArgMin) -> DataType | None:
 
 
 def _case_type(node: exp.Case) -> DataType | None:
-    return _common_type(*(b.args["true"] for b in node.args["ifs"]), node.args.get("default"))
-
-
-def _if_type(node: exp.If) -> DataType | None:
-    return _common_type(node.args["true"], node.args.get("false"))
-
-
-def _coalesce_type(node: exp.Expr) -> DataType | None:
-    return _common_type(node.this, *node.expressions)
-
-
-def _array_agg_type(node: exp.Expr) -> DataType | None:
-    return array_type(annotated_type(node.this))
+    results = [*(b.args["true"] for b in node.args["ifs"]), node.args.get("default")]
+    return common_type([annotated_type(r) for r in results if r is not None])
 
 
 def _explode_type(node: exp.Explode) -> DataType | None:
@@ -175,20 +146,8 @@ def _explode_type(node: exp.Explode) -> DataType | None:
     return columns[0][1] if len(columns) == 1 else None
 
 
-def _concat_type(node: exp.DPipe) -> DataType | None:
-    return type_of_call("concat", [TypedArgument(annotated_type(p), p) for p in (node.this, node.expression)])
-
-
-def _substring_type(node: exp.Expr) -> DataType | None:
-    return type_of_call("substring", [TypedArgument(annotated_type(node.this), node.this)])
-
-
 def _cast_type(node: exp.Cast) -> DataType | None:
     return data_type_of_node(node.args["to"])
-
-
-def _bracket_type(node: exp.Bracket) -> DataType | None:
-    return element_type(annotated_type(node.this))
 
 
 def _struct_field_type(node: exp.Dot) -> DataType | None:
@@ -240,48 +199,50 @@ _CLASSES_BY_FIXED_TYPE: Mapping[str, tuple[type[exp.Expr], ...]] = {
     "boolean": (exp.And, exp.Or, exp.Not, exp.LogicalAnd, exp.LogicalOr),
 }
 
+_CLASSES_WITH_TYPE_OF_OPERAND = (
+    *(exp.Min, exp.Max, exp.Paren, exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue, exp.NthValue),
+    *(exp.IgnoreNulls, exp.RespectNulls, exp.Lag, exp.Lead, exp.Filter),
+)
+
+_CALL_BY_CLASS: Mapping[type[exp.Expr], tuple[str, ...]] = {
+    exp.Array: ("array", "expressions"),
+    exp.ArrayAgg: ("array", "this"),
+    exp.ArrayUniqueAgg: ("array", "this"),
+    exp.Avg: ("mean", "this"),
+    exp.Bracket: ("element_at", "this"),
+    exp.Ceil: ("ceiling", "this", "decimals"),
+    exp.Coalesce: ("coalesce", "this", "expressions"),
+    exp.Div: ("try_divide", "this", "expression"),
+    exp.DPipe: ("concat", "this", "expression"),
+    exp.Floor: ("ceiling", "this", "decimals"),
+    exp.GroupConcat: ("substring", "this"),
+    exp.If: ("if", "this", "true", "false"),
+    exp.Mod: ("mod", "this", "expression"),
+    exp.Mul: ("try_multiply", "this", "expression"),
+    exp.Neg: ("negative", "this"),
+    exp.Overlay: ("substring", "this"),
+    exp.Round: ("round", "this", "decimals"),
+    exp.Substring: ("substring", "this"),
+    exp.Sum: ("try_sum", "this"),
+    exp.Tuple: ("struct", "expressions"),
+}
+"""Class of nodes -> a function whose calls have the same type, and the arguments of the node that it takes."""
+
 NODE_TYPE_RULES: dict[type[exp.Expr], dict[str, Any]] = {
     **DIALECT.EXPRESSION_METADATA,
     **{kind: _fixed_type_rule(name) for name, kinds in _CLASSES_BY_FIXED_TYPE.items() for kind in kinds},
-    **{
-        kind: _annotator_for_rule(_operand_type)
-        for kind in (exp.Min, exp.Max, exp.Paren, exp.First, exp.Last, exp.AnyValue)
-    },
-    **{
-        kind: _annotator_for_rule(_operand_type)
-        for kind in (exp.FirstValue, exp.LastValue, exp.NthValue, exp.IgnoreNulls)
-    },
-    exp.Distinct: _annotator_for_rule(_distinct_type),
-    exp.Tuple: _annotator_for_rule(_tuple_type),
+    **{kind: _annotator_for_rule(_operand_type) for kind in _CLASSES_WITH_TYPE_OF_OPERAND},
+    **{kind: _annotator_for_rule(_call_rule(*call)) for kind, call in _CALL_BY_CLASS.items()},
     **{kind: _annotator_for_rule(_max_by_type) for kind in (exp.ArgMax, exp.ArgMin)},
-    **{kind: _annotator_for_rule(_operand_type) for kind in (exp.Lag, exp.Lead, exp.Filter, exp.RespectNulls)},
     **{kind: _annotator_for_rule(_cast_type) for kind in (exp.Cast, exp.TryCast)},
-    **{kind: _annotator_for_rule(_array_agg_type) for kind in (exp.ArrayAgg, exp.ArrayUniqueAgg)},
-    **{kind: _annotator_for_rule(_ceil_floor_type) for kind in (exp.Ceil, exp.Floor)},
     **{kind: {"annotator": _annotate_call} for kind in (exp.Anonymous, exp.AnonymousAggFunc)},
+    exp.Distinct: _annotator_for_rule(_distinct_type),
     exp.Literal: _annotator_for_rule(literal_type),
-    exp.Add: _annotator_for_rule(_arithmetic_rule("+")),
-    exp.Sub: _annotator_for_rule(_arithmetic_rule("-")),
-    exp.Mul: _annotator_for_rule(_arithmetic_rule("*")),
-    exp.Div: _annotator_for_rule(_arithmetic_rule("/")),
-    exp.Mod: _annotator_for_rule(_arithmetic_rule("%")),
-    exp.Sum: _annotator_for_rule(lambda node: sum_type(annotated_type(node.this))),
-    exp.Avg: _annotator_for_rule(lambda node: average_type(annotated_type(node.this))),
-    exp.Round: _annotator_for_rule(lambda node: rounded_type(annotated_type(node.this), node.args.get("decimals"))),
-    exp.Neg: _annotator_for_rule(lambda node: number_or_double(annotated_type(node.this))),
+    exp.Add: _annotator_for_rule(_sum_or_difference_rule("+", "try_add")),
+    exp.Sub: _annotator_for_rule(_sum_or_difference_rule("-", "try_subtract")),
     exp.Case: _annotator_for_rule(_case_type),
-    exp.If: _annotator_for_rule(_if_type),
-    exp.Coalesce: _annotator_for_rule(_coalesce_type),
     exp.Explode: _annotator_for_rule(_explode_type),
-    exp.Array: _annotator_for_rule(
-        lambda node: type_of_call("array", [TypedArgument(annotated_type(e), e) for e in node.expressions])
-    ),
-    exp.Bracket: _annotator_for_rule(_bracket_type),
     exp.Dot: _annotator_for_rule(_struct_field_type),
-    exp.DPipe: _annotator_for_rule(_concat_type),
-    exp.Substring: _annotator_for_rule(_substring_type),
-    exp.GroupConcat: _annotator_for_rule(_substring_type),
-    exp.Overlay: _annotator_for_rule(_substring_type),
     exp.Subquery: _annotator_for_rule(_subquery_type),
     exp.Extract: _annotator_for_rule(_extract_type),
     exp.Quantile: _annotator_for_rule(_quantile_type),

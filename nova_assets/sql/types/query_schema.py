@@ -1,4 +1,4 @@
-"""Output schema of a query, derived from the schemas of its inputs without data and without Spark.
+"""Output schema of a query, and types of expressions, derived from the schemas of their inputs without data or Spark.
 
 sqlglot's type annotator walks the query, with Spark's rules where they differ from sqlglot's.
 """
@@ -14,7 +14,7 @@ from sqlglot.optimizer.annotate_types import TypeAnnotator
 from sqlglot.optimizer.scope import Scope
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.schema import Field, Schema
+from nova_assets.model.schema import DataType, Field, Schema
 from nova_assets.sql.parse.parser_errors import convert_parser_errors
 from nova_assets.sql.parse.spark_functions import EXPRESSION_FUNCTIONS
 from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL_KEY
@@ -237,3 +237,30 @@ def spelling_by_name(query: Query, schemas: Mapping[str, Schema]) -> dict[str, s
     """Lower-case name -> its spelling in the query, or else in the input schemas."""
     spelling_by_lower_name = {n.lower(): n for table in query.tables for n in schemas[table].names}
     return spelling_by_lower_name | {n.lower(): n for n in query.written_names}
+
+
+_SOURCE = "t"
+
+
+def type_of_expression(expression: exp.Expr, types: Mapping[str, DataType | None]) -> DataType | None:
+    """Type that Spark gives to an expression; None if the type cannot be derived.
+
+    Args:
+        expression: an expression over plain columns, without a subquery.
+        types: column -> its type; None if the type is not known.
+    """
+    names = list(dict.fromkeys(c.name for c in expression.find_all(exp.Column)))
+    if any(types.get(name) is None for name in names):
+        return None
+    short = {name: f"c{n}" for n, name in enumerate(names)}
+    fields = [Field("no_column", DataType("int"))]  # a source has at least one column
+    fields += [Field(short[name], type_) for name in names if (type_ := types[name]) is not None]
+
+    def rename(node: exp.Expr) -> exp.Expr:
+        return exp.column(short[node.name], table=_SOURCE) if isinstance(node, exp.Column) else node
+
+    tree = exp.select(exp.alias_(expression.copy().transform(rename), "value")).from_(_SOURCE)
+    annotator = SparkTypeAnnotator(make_mapping_schema({_SOURCE: Schema(tuple(fields))}), NODE_TYPE_RULES)
+    annotator.annotate(tree)
+    node = tree.selects[0].type
+    return None if node is None else data_type_of_node(node)

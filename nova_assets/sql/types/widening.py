@@ -1,11 +1,11 @@
-"""Spark's type rules in ANSI mode: the common type of two types, and the result types of arithmetic."""
+"""Spark's type rules in ANSI mode: the common type of two types, the result types of arithmetic, and nested types."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from nova_assets.model.schema import DataType
+from nova_assets.model.schema import DataType, Field
 
 MAX_DIGITS = 38
 
@@ -33,6 +33,13 @@ def as_decimal(type_: DataType) -> DataType:
 def decimal_up_to_max(precision: int, scale: int) -> DataType:
     """A decimal type, with precision and scale limited to the maximum."""
     return DataType("decimal", (min(precision, MAX_DIGITS), min(scale, MAX_DIGITS)))
+
+
+def whole_number_type(type_: DataType) -> DataType:
+    """The type of a number without its digits after the point, as of CEIL and FLOOR."""
+    if type_.name != "decimal":
+        return DataType("bigint")
+    return decimal_up_to_max(type_.args[0] - type_.args[1] + 1, 0)
 
 
 def _decimal_with_reduced_scale(precision: int, scale: int) -> DataType:
@@ -133,3 +140,30 @@ _DECIMAL_RESULT_BY_SYMBOL: Mapping[str, Callable[[int, int, int, int], DataType]
     "/": _decimal_quotient_type,
     "%": lambda p, s, q, t: _decimal_with_reduced_scale(min(p - s, q - t) + max(s, t), max(s, t)),
 }
+
+
+# nested types, built from the types of their parts and split into them
+
+
+def array_type(type_: DataType | None) -> DataType | None:
+    return None if type_ is None else DataType("array", fields=(Field("element", type_),))
+
+
+def map_type(key: DataType | None, value: DataType | None) -> DataType | None:
+    if key is None or value is None:
+        return None
+    return DataType("map", fields=(Field("key", key), Field("value", value)))
+
+
+def struct_type(fields: Sequence[tuple[str, DataType | None]]) -> DataType | None:
+    known_fields = [Field(name, type_) for name, type_ in fields if type_ is not None]
+    return DataType("struct", fields=tuple(known_fields)) if len(known_fields) == len(fields) and known_fields else None
+
+
+def element_type(type_: DataType | None) -> DataType | None:
+    """Element type of an array, or value type of a map."""
+    return type_.fields[-1].type if type_ is not None and type_.name in ("array", "map") else None
+
+
+def key_type(type_: DataType | None) -> DataType | None:
+    return type_.fields[0].type if type_ is not None and type_.name == "map" else None
