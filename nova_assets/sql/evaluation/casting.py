@@ -49,7 +49,8 @@ _NUMBER = re.compile(r"[ \t\n\r]*([+-]?[0-9]+(?:\.[0-9]+)?)[ \t\n\r]*")
 _DATE = re.compile(r"[ \t\n\r]*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?[ \t\n\r]*", re.DOTALL)
 _TIMESTAMP = re.compile(
     r"[ \t\n\r]*([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
-    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?[ \t\n\r]*"
+    r"(?:[ T](?P<hour>[0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,6}))?)?"
+    r"(?P<offset>Z|[+-][0-9]{2}:[0-9]{2})?[ \t\n\r]*"
 )
 _BOOLEANS = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
@@ -158,14 +159,11 @@ def _parse_boolean(text: str) -> bool:
 
 
 def parse_date(text: str) -> date:
-    """Parse a date. Raises Undecided if the text has another format."""
+    """Parse a date. Raises ValueError for other texts."""
     match = _DATE.fullmatch(text)
     if match is None:
         raise Undecided(f"{text!r} is not a date")
-    try:
-        return date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
-    except ValueError:
-        raise Undecided(f"{text!r} is not a date") from None
+    return date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
 
 
 def midnight_of(day: date) -> datetime:
@@ -195,25 +193,19 @@ def occurs_twice(clock: datetime, zone: tzinfo) -> bool:
 
 
 def parse_timestamp(text: str, zone: tzinfo) -> datetime:
-    """Parse a timestamp, which is in the zone unless the text has an offset. Raises Undecided if the text has another
-    format.
-    """
+    """Parse a timestamp, which is in the zone unless the text has an offset. Raises ValueError for other texts."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise Undecided(f"{text!r} is not a timestamp")
-    year, month, day, hour, minute, second, fraction, offset = match.groups()
-    try:
-        local = datetime(
-            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0),
-            int((fraction or "0").ljust(6, "0")),
-        )  # fmt: skip
-    except ValueError:
-        raise Undecided(f"{text!r} is not a timestamp") from None
+    *numbers, fraction, _ = match.groups(default="0")
+    year, month, day, hour, minute, second = map(int, numbers)
+    local = datetime(year, month, day, hour, minute, second, int(fraction.ljust(6, "0")))
+    offset = match["offset"]
     if offset is None:
         return instant_of(local, zone)
-    if hour is None:
+    if match["hour"] is None:
         raise Undecided(f"{text!r} has a time zone and no time")
-    return datetime.fromisoformat(f"{local.isoformat()}{'+00:00' if offset == 'Z' else offset}").astimezone(UTC)
+    return datetime.fromisoformat(f"{local.isoformat()}{offset}").astimezone(UTC)
 
 
 # implicit casts, where two types meet: in comparisons, IN lists, CASE, COALESCE and similar

@@ -112,10 +112,7 @@ def _add_days_to_date(context: RuleContext, date_operand: Operand, days_operand:
 
 
 def _shift_days(day: date, days: int) -> date:
-    try:
-        return day + timedelta(days=days)
-    except OverflowError:
-        raise Undecided(f"{days} days from {day} is out of range") from None
+    return day + timedelta(days)
 
 
 def _add_interval(context: RuleContext, operand: Operand, interval: Interval, sign: int) -> Operand:
@@ -135,7 +132,9 @@ def _add_interval(context: RuleContext, operand: Operand, interval: Interval, si
         )
     if type_ == TIMESTAMP_NTZ:
         return context.null_propagating_operand(
-            TIMESTAMP_NTZ, lambda local: _shift_local_time(local, interval, sign), operand
+            TIMESTAMP_NTZ,
+            lambda local: _shift_months(local, sign * interval.months) + sign * interval.duration,
+            operand,
         )
     if type_ == STRING:  # Spark returns the result as text
         context.on_zone_used()
@@ -153,22 +152,10 @@ def _shift_timestamp(instant: datetime, interval: Interval, sign: int, zone: tzi
     """A timestamp plus or minus an interval. Months and each 24 hours follow the calendar of the zone. The rest is
     elapsed time, independent of clock changes.
     """
-    local, duration = instant.astimezone(zone), abs(interval.duration)
-    sign_of_duration = -sign if interval.duration < timedelta() else sign
-    try:
-        clock = _shift_months(local.replace(tzinfo=None, fold=0), sign * interval.months)
-        clock += sign_of_duration * timedelta(duration.days)
-        rest = sign_of_duration * (duration - timedelta(duration.days))
-        return instant_of(clock, zone, local.utcoffset()) + rest
-    except OverflowError:
-        raise Undecided(f"{instant} cannot be moved so far") from None
-
-
-def _shift_local_time(local: datetime, interval: Interval, sign: int) -> datetime:
-    try:
-        return _shift_months(local, sign * interval.months) + sign * interval.duration  # type: ignore[no-any-return]
-    except OverflowError:
-        raise Undecided(f"{local} cannot be moved so far") from None
+    duration = sign * interval.duration
+    days = timedelta(int(duration / timedelta(days=1)))  # rounded towards 0, as in Spark
+    clock = _shift_months(wall_clock(instant, zone), sign * interval.months) + days
+    return instant_of(clock, zone, instant.astimezone(zone).utcoffset()) + (duration - days)
 
 
 def _shift_months(value: Any, months: int) -> Any:
@@ -176,8 +163,6 @@ def _shift_months(value: Any, months: int) -> Any:
     if not months:
         return value
     year, month = divmod(value.year * 12 + value.month - 1 + months, 12)
-    if not 1 <= year <= 9999:
-        raise Undecided(f"{months} months from {value} is not a date")
     return value.replace(year=year, month=month + 1, day=min(value.day, _days_in_month(year, month + 1)))
 
 
@@ -385,15 +370,8 @@ def _to_date(context: RuleContext, operand: Operand, *pattern: Operand) -> Opera
     return context.null_propagating_operand(DATE, lambda text, like: _parse_pattern(like).parse_date(text), *operands)
 
 
-def _make_date(year: int, month: int, day: int) -> date:
-    try:
-        return date(year, month, day)
-    except (ValueError, OverflowError):
-        raise Undecided(f"{year}-{month}-{day} is not a date") from None
-
-
 register_function("date_format", "local name", STRING, lambda moment, like: _parse_pattern(like).format(moment))
 register_function("to_timestamp", "timestamp", TIMESTAMP, lambda moment: moment)
-register_function("make_date", "int int int", DATE, _make_date)
+register_function("make_date", "int int int", DATE, date)
 register_function("unix_date", "date", INT, lambda day: (day - _EPOCH).days)
 register_function("date_from_unix_date", "int", DATE, lambda days: _shift_days(_EPOCH, days))

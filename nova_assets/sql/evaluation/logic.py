@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -87,12 +87,23 @@ def _cast(context: RuleContext) -> Operand:
     return context.cast_operand(context.operand(), target)
 
 
-def _register_cast_function(type_: DataType) -> None:
-    function_rule(type_.name, 1)(lambda context, operand: context.cast_operand(operand, type_))
+_CAST_FUNCTIONS = {
+    type_.name: type_
+    for type_ in (
+        STRING,
+        BOOLEAN,
+        DATE,
+        TIMESTAMP,
+        DOUBLE,
+        DataType("decimal", (10, 0)),
+        *map(DataType, INTEGRAL_RANGES),
+    )
+}
 
 
-for _type in (STRING, BOOLEAN, DATE, TIMESTAMP, DOUBLE, DataType("decimal", (10, 0)), *map(DataType, INTEGRAL_RANGES)):
-    _register_cast_function(_type)
+@function_rule(" ".join(_CAST_FUNCTIONS), 1)
+def _cast_function(context: RuleContext, operand: Operand) -> Operand:
+    return context.cast_operand(operand, _CAST_FUNCTIONS[context.node.name.lower()])
 
 
 # logic
@@ -149,18 +160,20 @@ def _require_casts(context: RuleContext, casts: tuple[Cast, Cast] | None) -> tup
     return casts
 
 
-def _register_comparison(node_class: type[exp.Expr], comparator: Callable[[Any, Any], bool]) -> None:
-    syntax_rule(node_class, allowed_arguments="this expression")(
-        lambda context: _compare(context, comparator, *context.operands("this", "expression"))
-    )
+_COMPARATOR_BY_NODE_CLASS: Mapping[type[exp.Expr], Callable[[Any, Any], bool]] = {
+    exp.EQ: operator.eq,
+    exp.NEQ: operator.ne,
+    exp.GT: operator.gt,
+    exp.GTE: operator.ge,
+    exp.LT: operator.lt,
+    exp.LTE: operator.le,
+}
 
 
-_register_comparison(exp.EQ, operator.eq)
-_register_comparison(exp.NEQ, operator.ne)
-_register_comparison(exp.GT, operator.gt)
-_register_comparison(exp.GTE, operator.ge)
-_register_comparison(exp.LT, operator.lt)
-_register_comparison(exp.LTE, operator.le)
+@syntax_rule(*_COMPARATOR_BY_NODE_CLASS, allowed_arguments="this expression")
+def _comparison(context: RuleContext) -> Operand:
+    comparator = _COMPARATOR_BY_NODE_CLASS[type(context.node)]
+    return _compare(context, comparator, *context.operands("this", "expression"))
 
 
 @function_rule("equal_null", 2)
