@@ -319,7 +319,7 @@ class Graph:
         if pruner is None:
             inputs = map(self.channel, self.datasets[name].reads)
             columns = frozenset(column.lower() for channel in inputs for column in channel.partition_columns)
-            new_pruner = PartitionPruner(self.dataset(name).query, partition_columns=columns)
+            new_pruner = PartitionPruner(self.dataset(name).query, columns)
             pruner = self._pruner_by_dataset.setdefault(name, new_pruner)
         return pruner
 

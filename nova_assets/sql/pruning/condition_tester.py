@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 
 from sqlglot import exp
 
@@ -189,6 +190,6 @@ class ConditionTester:
             if is_separable and not own.depends_on_data and not other.depends_on_data:
                 if own.type is None or other.type is None:
                     return None
-                casts = comparison_casts(own.type, other.type, self.inputs.pruning_run.zone)
+                casts = comparison_casts(own.type, other.type, UTC)
                 return None if casts is None else (_EqualitySide(own, casts[0]), _EqualitySide(other, casts[1]))
         return None

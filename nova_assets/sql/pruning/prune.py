@@ -8,12 +8,13 @@ these columns can have.
 
 The reverse question is in which scopes a scan reads given partitions. For it, the scopes are a source like any other,
 and conditions prune the scopes that match none of these partitions.
+
+Timestamps are converted to days and hours in UTC. A session in another time zone is refused where this matters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, tzinfo
 from functools import cached_property, partial
 from typing import TypeAlias
 
@@ -41,14 +42,12 @@ class PartitionPruner:
 
     Args:
         query: the query, with every column resolved.
-        zone: time zone in which timestamps are converted to days.
         partition_columns: lower-case names of the partition columns of all datasets.
     """
 
-    def __init__(self, query: Query, zone: tzinfo = UTC, partition_columns: frozenset[str] = frozenset()) -> None:
+    def __init__(self, query: Query, partition_columns: frozenset[str] = frozenset()) -> None:
         self.query = query
         self.partition_columns = partition_columns
-        self.zone = zone
         root_scope = build_scope(query.tree)
         assert root_scope is not None
         self.root = root_scope
@@ -141,7 +140,7 @@ class PartitionPruner:
         target_positions: Collection[int] = (),
     ) -> PruningRun:
         listings = {name: as_indexed_rows(rows) for name, rows in partitions_by_dataset.items()}
-        pruning_run = PruningRun(self.query, listings, scopes, self.zone, self.memo, target_scan)
+        pruning_run = PruningRun(self.query, listings, scopes, self.memo, target_scan)
         if target_scan is not None:
             all_rows = pruning_run.expected_partitions(self.query.scans[target_scan].dataset)
             pruning_run.target_rows = all_rows.at(target_positions)

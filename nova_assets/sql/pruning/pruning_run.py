@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import tzinfo
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -65,7 +64,6 @@ class PruningRun:
         query: the query, with every column resolved.
         partitions_by_dataset: dataset -> all partitions that it should have.
         scopes: values of the variables, one row per scope.
-        zone: time zone in which timestamps are converted to days.
         target_scan: the scan whose reading scopes are to be found.
         target_rows: the partitions of the target scan to look for. They replace the full list only where reads are
             recorded, because the output of a subquery with LIMIT or a window depends on all rows.
@@ -78,7 +76,6 @@ class PruningRun:
     query: Query
     partitions_by_dataset: Mapping[str, IndexedRows]
     scopes: IndexedRows
-    zone: tzinfo
     memo: QueryMemo
     target_scan: int | None = None
     target_rows: IndexedRows = field(default_factory=IndexedRows)
@@ -176,7 +173,7 @@ class SelectInputs:
         self.context = context
         self.sources = {s.name: s for s in self._iter_sources()}
         self.variables = self.variables_in_scopes(context.scopes)
-        self._evaluator = Evaluator(self._resolve_column, pruning_run.zone)
+        self._evaluator = Evaluator(self._resolve_column)
         self._column_types_key = self._make_column_types_key()
 
     def _iter_sources(self) -> Iterator[SelectSource]:

@@ -7,6 +7,7 @@ on the query alone is memoized, so a question about another scope needs only loo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -144,7 +145,7 @@ class SelectPruner:
             return None
         [listed] = output_values.values()
         tested = self.inputs.compile_expression(node.this)
-        if tested.type != listed.type or comparison_casts(listed.type, listed.type, self.pruning_run.zone) is None:
+        if tested.type != listed.type or comparison_casts(listed.type, listed.type, UTC) is None:
             return None  # two different types are cast to a third
 
         def is_listed(values: Values) -> Value:
