@@ -24,9 +24,8 @@ from nova_assets.model.reads import (
     source_blocks,
 )
 from nova_assets.plan.block_layout import COMPARABLE_TYPES, can_merge_outside_spark, common_layout, layout_of_small_diff
-from nova_assets.plan.merge_units import merge_tasks
+from nova_assets.plan.merge_units import EMPTY_SIZE, merge_tasks
 from nova_assets.plan.partial_reads import is_plain_file_scan
-from nova_assets.plan.partition_size import EMPTY_SIZE
 
 Purpose: TypeAlias = Literal["frame", "here", "block"]
 """Destination of the rows: a Spark frame, a table in this process, or a block to write."""

@@ -22,8 +22,8 @@ from nova_assets.engine.write import block_rewriter
 from nova_assets.errors import FileMissing, SchemaMismatch
 from nova_assets.formats import record_batches
 from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Snapshot, SnapshotAsInserts, SnapshotDiff
-from nova_assets.plan import partial_reads, partition_size
 from nova_assets.store.selection import Selection
+from nova_assets.plan import merge_units, partial_reads
 from nova_assets.store.store import Store
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.listings import Listings, NoCounting
@@ -73,8 +73,8 @@ def with_spark(tmp_path: Path, spark: Any) -> Iterator[Store]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several buckets, batches and portions of very little."""
-    monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
-    monkeypatch.setattr(partition_size, "MAX_BUCKET_BYTES", 3000)
+    monkeypatch.setattr(merge_units, "BUCKET_BYTES", 3000)
+    monkeypatch.setattr(merge_units, "MAX_BUCKET_BYTES", 3000)
     monkeypatch.setattr(record_batches, "MAX_BATCH_ROWS", 7)
     monkeypatch.setattr(partial_reads, "MAX_PORTION_BYTES", 1)
 
@@ -244,7 +244,7 @@ def test_no_file_is_open_while_nobody_reads(name: str, store: Store, tmp_path: P
 @pytest.mark.parametrize("merge", [nova.Append(), nova.Upsert(key="k")])
 def test_memory_is_that_of_a_row_group_or_a_cell(merge: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_rewriter, "_ROW_GROUP", 2**20)
-    monkeypatch.setattr(partition_size, "BUCKET_BYTES", 2**20)
+    monkeypatch.setattr(merge_units, "BUCKET_BYTES", 2**20)
     monkeypatch.setattr(record_batches, "MAX_BATCH_ROWS", 10_000)
     store.register(nova.Channel("c", merge=merge, schema="k bigint, t string"))
     rng = random.Random(3)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nova_assets.plan import partition_size
+from nova_assets.plan import merge_units
 from nova_assets_tests.fuzz.commands import Chooser, Command
 from nova_assets_tests.fuzz.comparison import Difference
 from nova_assets_tests.fuzz.data_forms import Stale
@@ -25,13 +25,13 @@ SMALL_BYTES = 600
 @contextmanager
 def small_files(small: bool) -> Iterator[None]:
     """Buckets and files of a few rows."""
-    before = partition_size.BUCKET_BYTES, partition_size.MAX_BUCKET_BYTES
+    before = merge_units.BUCKET_BYTES, merge_units.MAX_BUCKET_BYTES
     if small:
-        partition_size.BUCKET_BYTES = partition_size.MAX_BUCKET_BYTES = SMALL_BYTES
+        merge_units.BUCKET_BYTES = merge_units.MAX_BUCKET_BYTES = SMALL_BYTES
     try:
         yield
     finally:
-        partition_size.BUCKET_BYTES, partition_size.MAX_BUCKET_BYTES = before
+        merge_units.BUCKET_BYTES, merge_units.MAX_BUCKET_BYTES = before
 
 
 @dataclass(frozen=True)

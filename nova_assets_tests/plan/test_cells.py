@@ -15,20 +15,18 @@ from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff
 from nova_assets.model.schema import Schema
 from nova_assets.plan.block_layout import changed_key_range, common_layout, split_by_delta_overlap
 from nova_assets.plan.merge_units import (
+    BUCKET_ROWS,
+    MAX_BUCKETS,
+    DataSize,
     HashBucket,
     KeySpan,
     MergeUnit,
     SnapshotBlocks,
     base_files_overlapping,
-    differing_merge_tasks,
-    merge_tasks,
-)
-from nova_assets.plan.partition_size import (
-    BUCKET_ROWS,
-    MAX_BUCKETS,
-    DataSize,
     bucket_count_for,
+    differing_merge_tasks,
     key_range_count_for,
+    merge_tasks,
     target_bucket_bytes,
 )
 from nova_assets.plan.read_strategy import best_estimate, choose_strategy, estimate_strategies

@@ -34,12 +34,13 @@ from nova_assets.plan.merge_units import (
     HashBucket,
     MergeTask,
     SnapshotBlocks,
+    bucket_count_for,
     differing_merge_tasks,
     merge_tasks,
     split_merge_task,
+    sum_sizes,
 )
 from nova_assets.plan.partial_reads import share_of_row
-from nova_assets.plan.partition_size import bucket_count_for, sum_sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

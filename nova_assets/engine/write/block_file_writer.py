@@ -32,8 +32,16 @@ from nova_assets.model.merge import Upsert
 from nova_assets.model.partition_of_row import partition_of_row
 from nova_assets.model.schema import DELETED
 from nova_assets.plan.block_layout import CommonLayout
-from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeUnit, may_have_rows_in
-from nova_assets.plan.partition_size import DataSize, bucket_count_for, key_range_count_for, target_bucket_bytes
+from nova_assets.plan.merge_units import (
+    DataSize,
+    HashBucket,
+    KeySpan,
+    MergeUnit,
+    bucket_count_for,
+    key_range_count_for,
+    may_have_rows_in,
+    target_bucket_bytes,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter

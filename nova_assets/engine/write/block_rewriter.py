@@ -44,8 +44,16 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
 from nova_assets.plan.block_layout import CommonLayout, common_layout, layout_for_channel
 from nova_assets.plan.compaction import file_count_for
-from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeTask, may_have_rows_in, split_merge_task
-from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize, target_bucket_bytes
+from nova_assets.plan.merge_units import (
+    EMPTY_SIZE,
+    DataSize,
+    HashBucket,
+    KeySpan,
+    MergeTask,
+    may_have_rows_in,
+    split_merge_task,
+    target_bucket_bytes,
+)
 from nova_assets.plan.read_strategy import MEMORY_BYTES, choose_strategy
 
 _MAX_TARGET_SIZES_PER_UNIT = 4

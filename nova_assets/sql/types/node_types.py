@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -19,10 +19,8 @@ from nova_assets.sql.types.argument_dependent_types import (
     type_of_call,
 )
 from nova_assets.sql.types.fixed_return_types import FUNCTIONS_BY_FIXED_TYPE
-from nova_assets.sql.types.generator_types import generator_columns
-from nova_assets.sql.types.higher_order_types import HIGHER_ORDER_RULES
-from nova_assets.sql.types.type_nodes import annotated_type, data_type_of_node, node_of_data_type
-from nova_assets.sql.types.widening import VOID, array_type, is_integral
+from nova_assets.sql.types.type_nodes import annotated_type, data_type_of_node, generator_columns, node_of_data_type
+from nova_assets.sql.types.widening import VOID, array_type, element_type, is_integral, key_type, map_type
 
 NodeTypeRule: TypeAlias = Callable[[Any], DataType | None]
 """Derives the type of a node whose parts are annotated already. None if the type is unknown."""
@@ -60,10 +58,96 @@ def _annotate_call(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
     if declared_type is not None and not declared_type.is_type(exp.DType.UNKNOWN):
         return annotator._set_type(node, declared_type)
     arguments = _typed_arguments(node.expressions)
-    higher_order_rule = HIGHER_ORDER_RULES.get(node.name.lower())
+    higher_order_rule = _HIGHER_ORDER_RULES.get(node.name.lower())
     if higher_order_rule is not None:
         return _set_node_type(annotator, node, higher_order_rule(annotator, arguments))
     return _set_node_type(annotator, node, type_of_call(node.name, arguments))
+
+
+# higher-order functions, such as ``TRANSFORM(a, x -> x + 1)``
+
+
+def _transform_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    return (
+        array_type(_lambda_result_type(annotator, arguments[1], [element_type(arguments[0].type), DataType("int")]))
+        if len(arguments) == 2
+        else None
+    )
+
+
+def _zip_with_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    parts = [element_type(a.type) for a in arguments[:2]]
+    return array_type(_lambda_result_type(annotator, arguments[2], parts)) if len(arguments) == 3 else None
+
+
+def _transform_keys_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    key, value = _entry_types(arguments)
+    return map_type(_lambda_result_type(annotator, arguments[1], [key, value]), value) if len(arguments) == 2 else None
+
+
+def _transform_values_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    key, value = _entry_types(arguments)
+    return map_type(key, _lambda_result_type(annotator, arguments[1], [key, value])) if len(arguments) == 2 else None
+
+
+def _entry_types(arguments: Sequence[TypedArgument]) -> tuple[DataType | None, DataType | None]:
+    """Types of the keys and values of a map, which is the first argument."""
+    type_ = arguments[0].type if arguments else None
+    return key_type(type_), element_type(type_)
+
+
+def _map_zip_with_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    if len(arguments) != 3:
+        return None
+    key = key_type(arguments[0].type)
+    return map_type(
+        key,
+        _lambda_result_type(
+            annotator, arguments[2], [key, element_type(arguments[0].type), element_type(arguments[1].type)]
+        ),
+    )
+
+
+def _aggregate_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    """The type of the start value, or the result type of the finish function."""
+    if len(arguments) < 3:
+        return None
+    return (
+        arguments[1].type if len(arguments) == 3 else _lambda_result_type(annotator, arguments[3], [arguments[1].type])
+    )
+
+
+_HIGHER_ORDER_RULES: Mapping[str, Callable[[TypeAnnotator, Sequence[TypedArgument]], DataType | None]] = {
+    "aggregate": _aggregate_type,
+    "map_zip_with": _map_zip_with_type,
+    "reduce": _aggregate_type,
+    "transform": _transform_type,
+    "transform_keys": _transform_keys_type,
+    "transform_values": _transform_values_type,
+    "zip_with": _zip_with_type,
+}
+"""Name of each higher-order function -> the rule of its result type."""
+
+
+def _lambda_result_type(
+    annotator: TypeAnnotator, lambda_argument: TypedArgument, parameter_types: Sequence[DataType | None]
+) -> DataType | None:
+    """Result type of a lambda, for given parameter types."""
+    node = lambda_argument.node
+    if not isinstance(node, exp.Lambda):
+        return None
+    by_name = dict(zip((p.name for p in node.expressions), parameter_types, strict=False))
+    root = exp.Paren(this=node.this.copy())
+    for part in list(root.find_all(exp.Identifier, exp.Column)):
+        type_ = by_name.get(part.name) if isinstance(part, exp.Identifier) else annotated_type(part)
+        is_name = isinstance(part, exp.Identifier) and (isinstance(part.parent, exp.Column) or part.arg_key != "this")
+        if (is_name and part.arg_key not in ("expression", "expressions")) or type_ is None:
+            continue
+        if isinstance(part.parent, exp.Dot) and part.arg_key == "expression":
+            continue
+        part.replace(exp.Cast(this=exp.null(), to=node_of_data_type(type_)))
+    annotator.annotate_expression(root)
+    return annotated_type(root)
 
 
 # syntax

@@ -20,9 +20,8 @@ from nova_assets.sql.parse.spark_functions import EXPRESSION_FUNCTIONS
 from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL_KEY
 from nova_assets.sql.query.resolved_query import Query, make_mapping_schema, was_written_unnamed
 from nova_assets.sql.query.table_function_calls import scalar_function_types
-from nova_assets.sql.types.generator_types import generator_columns
 from nova_assets.sql.types.node_types import NODE_TYPE_RULES
-from nova_assets.sql.types.type_nodes import data_type_of_node, node_of_data_type
+from nova_assets.sql.types.type_nodes import data_type_of_node, generator_columns, node_of_data_type
 from nova_assets.sql.types.widening import VOID, wider_type
 from nova_assets.suggestions import similar_names
 

@@ -17,7 +17,7 @@ from nova_assets.engine.buckets import file_writer, spark_jobs
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.key_layout import HASHED_TYPES
-from nova_assets.plan import partition_size
+from nova_assets.plan import merge_units
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +43,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_writer, "MAX_ROW_GROUP_ROWS", 50)
     monkeypatch.setattr(file_writer, "MIN_ROW_GROUP_ROWS", 20)
     monkeypatch.setattr(spark_jobs, "TARGET_BUCKET_ROWS_OF_RUN", 8)
-    monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
-    monkeypatch.setattr(partition_size, "MAX_BUCKET_BYTES", 3000)
+    monkeypatch.setattr(merge_units, "BUCKET_BYTES", 3000)
+    monkeypatch.setattr(merge_units, "MAX_BUCKET_BYTES", 3000)
 
 
 @pytest.mark.parametrize(

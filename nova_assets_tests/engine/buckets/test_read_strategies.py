@@ -17,7 +17,7 @@ from nova_assets.engine.rows.spark_versions import frame_from_arrow
 from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import ChangeUnion, DeltaChain, Read, Snapshot, SnapshotAsInserts, SnapshotDiff
-from nova_assets.plan import partition_size as size
+from nova_assets.plan import merge_units as size
 from nova_assets.plan.read_strategy import estimate_strategies
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import long_except

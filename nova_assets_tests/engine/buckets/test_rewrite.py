@@ -22,8 +22,8 @@ from nova_assets.model.block import Kind, Manifest, StagedBlock
 from nova_assets.model.key_layout import HashBuckets, KeyRange
 from nova_assets.model.read_strategy import READ_STRATEGIES, ReadStrategy
 from nova_assets.model.reads import DeltaChain, Snapshot
+from nova_assets.plan import merge_units as size
 from nova_assets.plan import modes
-from nova_assets.plan import partition_size as size
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import long_except
 
