@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nova_assets.model.block import Block, DataFile
-from nova_assets.model.reads import Read, source_blocks
+from nova_assets.model.block import DataFile
+from nova_assets.model.reads import Read
+from nova_assets.plan.partial_reads import stored_blocks
 
 NARROW_BYTES = 2048
 """Rows up to this width suit Spark's default batches: 4,096 of them are 8 MiB."""
@@ -47,10 +48,6 @@ class RowWidth:
     row_bytes: int = 0
     compressed_share: float = 1.0
 
-    def __or__(self, other: RowWidth) -> RowWidth:
-        """The larger width: a batch size for the wider rows suits all rows."""
-        return max(self, other, key=lambda w: w.row_bytes)
-
     @property
     def is_narrow(self) -> bool:
         return self.row_bytes <= NARROW_BYTES
@@ -58,9 +55,7 @@ class RowWidth:
 
 def row_width_of_read(read: Read) -> RowWidth:
     """Width of the widest rows among the files of a read."""
-    return widest_row_width(
-        row_width_of_file(f) for s in source_blocks(read) if isinstance(s, Block) for f in s.manifest.files
-    )
+    return widest_row_width(row_width_of_file(f) for b in stored_blocks(read) for f in b.manifest.files)
 
 
 def row_width_of_file(file: DataFile) -> RowWidth:
@@ -84,11 +79,8 @@ def row_width(rows: int, file_bytes: int, uncompressed_bytes: int) -> RowWidth:
 
 
 def widest_row_width(widths: Iterable[RowWidth]) -> RowWidth:
-    """Maximum of some widths; a width of 0 without any."""
-    result = RowWidth()
-    for width in widths:
-        result |= width
-    return result
+    """Largest of some widths: a batch size for the widest rows suits all rows. A width of 0 without any."""
+    return max(widths, key=lambda width: width.row_bytes, default=RowWidth())
 
 
 def rows_per_batch(batch_bytes: int, row_bytes: int, max_rows: int) -> int:

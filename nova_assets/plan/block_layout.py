@@ -13,7 +13,7 @@ from nova_assets.model.partitions import WHOLE
 from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.plan.merge_units import base_files_overlapping
-from nova_assets.plan.partial_reads import keeps_merge_columns
+from nova_assets.plan.partial_reads import keeps_merge_columns, stored_blocks
 
 COMPARABLE_TYPES = HASHED_TYPES | {"float", "double", "decimal"}
 """Types whose values Arrow and NumPy compare like Spark, if zeros and NaNs are handled separately."""
@@ -53,7 +53,7 @@ def common_layout(read: Snapshot | DeltaChain | SnapshotDiff) -> CommonLayout | 
 
     That is the case if a block has another layout or merge model, or values that only Spark can combine or compare.
     """
-    blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
+    blocks = stored_blocks(read)
     nonempty_blocks = [b for b in blocks if b.manifest.files]
     schema = read.new.schema or read.old.schema if isinstance(read, SnapshotDiff) else read.schema
     if schema is None or not nonempty_blocks or len(blocks) < len(source_blocks(read)):
@@ -87,7 +87,7 @@ def layout_of_small_diff(read: SnapshotDiff) -> CommonLayout | None:
     None if only Spark can compare the rows, or if the key or the merge model of the channel has changed.
     """
     schema, model = read.new.schema or read.old.schema, read.new.merge
-    blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
+    blocks = stored_blocks(read)
     if schema is None or not can_merge_outside_spark(model, schema) or not can_compare_outside_spark(schema):
         return None
     if not keeps_merge_columns(read):

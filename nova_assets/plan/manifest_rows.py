@@ -12,7 +12,7 @@ from nova_assets.model.merge import Append, Custom, MergeModel, Multiset
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.reads import DeltaChain, Read, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import DELETED
-from nova_assets.plan.partial_reads import columns_of_read
+from nova_assets.plan.partial_reads import columns_of_read, stored_blocks
 
 
 def has_rows_after(change: Read, channel: Channel, now: Read) -> bool:
@@ -32,12 +32,11 @@ def has_rows_after(change: Read, channel: Channel, now: Read) -> bool:
     columns = columns_of_read(change)
     if columns is None or columns.without_columns(DELETED) != now.schema:
         return False
-    sources = [*source_blocks(change), *source_blocks(now)]
-    blocks = [s for s in sources if isinstance(s, Block)]
+    blocks = [*stored_blocks(change), *stored_blocks(now)]
     are_whole = {b.partition == WHOLE for b in blocks}
     is_partitioned_by_key = set(channel.partition_columns) <= set(channel.merge.key)
     return (
-        len(blocks) == len(sources)
+        len(blocks) == len(source_blocks(change)) + len(source_blocks(now))
         and len(are_whole) <= 1
         and is_partitioned_by_key
         and all(b.merge.as_json() == channel.merge.as_json() for b in blocks)

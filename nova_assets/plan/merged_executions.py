@@ -31,6 +31,7 @@ from nova_assets.model.reads import (
 )
 from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
+from nova_assets.plan.partial_reads import stored_blocks
 from nova_assets.plan.read_strategy import (
     DECODE_BYTE_SECONDS,
     DECODE_ROW_SECONDS,
@@ -183,7 +184,7 @@ def _identity_of_read(read: Read) -> tuple[Any, ...]:
         return ("together", *map(_identity_of_read, read.parts))
     assert isinstance(read, Snapshot | DeltaChain)
     bases = len(read.bases) if isinstance(read, Snapshot) else 0
-    blocks = tuple((b.id, b.kind) for b in source_blocks(read) if isinstance(b, Block))
+    blocks = tuple((b.id, b.kind) for b in stored_blocks(read))
     return (type(read).__name__, bases, blocks, read.schema, json.dumps(read.merge.as_json(), sort_keys=True))
 
 

@@ -33,6 +33,11 @@ _Blocks: TypeAlias = Snapshot | DeltaChain | SnapshotDiff
 BlocksT = TypeVar("BlocksT", bound=_Blocks)
 
 
+def stored_blocks(read: Read) -> list[Block]:
+    """Blocks of a read that are written already."""
+    return [s for s in source_blocks(read) if isinstance(s, Block)]
+
+
 def columns_of_read(read: Read) -> Schema | None:
     """Columns of the rows of a read; None if only user functions or a frame determine them."""
     if isinstance(read, SnapshotAsInserts):
@@ -64,7 +69,7 @@ def narrow_columns(read: BlocksT, column_names: Collection[str]) -> BlocksT:
         return read
     if isinstance(merge_model_of(read), Multiset) and not is_plain_file_scan(read):
         return read
-    models = (merge_model_of(read), *(s.merge for s in source_blocks(read) if isinstance(s, Block)))
+    models = (merge_model_of(read), *(b.merge for b in stored_blocks(read)))
     needed_columns = {*column_names, *(c for m in models for c in _merge_columns(m))}
     return replace(read, schema=read.schema.select_columns(n for n in read.schema.names if n in needed_columns))
 
@@ -107,7 +112,7 @@ def keeps_merge_columns(read: SnapshotDiff) -> bool:
 
 
 def _merge_columns_of_old(read: SnapshotDiff) -> Iterator[str]:
-    models = (merge_model_of(read.old), *(s.merge for s in source_blocks(read.old) if isinstance(s, Block)))
+    models = (merge_model_of(read.old), *(b.merge for b in stored_blocks(read.old)))
     return (column for model in models for column in _merge_columns(model))
 
 
@@ -122,7 +127,7 @@ def split_into_portions(read: BlocksT, max_bytes: int = MAX_PORTION_BYTES) -> li
     The read stays whole if its partitions depend on each other: under user functions, which may combine any rows; after
     a change of the merge model; and for a diff of an append-only channel, which must report all removed rows at once.
     """
-    blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
+    blocks = stored_blocks(read)
     model = read.new.merge if isinstance(read, SnapshotDiff) else read.merge
     alike = all(b.merge.as_json() == model.as_json() for b in blocks)
     if isinstance(model, Custom) or not alike or (isinstance(read, SnapshotDiff) and not model.has_deletions):

@@ -25,7 +25,7 @@ from nova_assets.model.reads import (
 )
 from nova_assets.plan.block_layout import COMPARABLE_TYPES, can_merge_outside_spark, common_layout, layout_of_small_diff
 from nova_assets.plan.merge_units import EMPTY_SIZE, merge_tasks
-from nova_assets.plan.partial_reads import is_plain_file_scan
+from nova_assets.plan.partial_reads import is_plain_file_scan, stored_blocks
 
 Purpose: TypeAlias = Literal["frame", "here", "block"]
 """Destination of the rows: a Spark frame, a table in this process, or a block to write."""
@@ -120,7 +120,7 @@ def _is_applicable(read: Snapshot | DeltaChain | SnapshotDiff, strategy: ReadStr
 
 def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose) -> bool:
     """Whether a read may be computed in memory."""
-    blocks = _blocks(read)
+    blocks = stored_blocks(read)
     schema = read.new.schema if isinstance(read, SnapshotDiff) else read.schema
     model = read.new.merge if isinstance(read, SnapshotDiff) else read.merge
     if schema is None or isinstance(model, Custom):
@@ -174,7 +174,7 @@ def _estimate_rewrite(read: Snapshot) -> CostEstimate:
     """Estimate for rewriting a snapshot. Files of merge units without a change are reused."""
     common, changed_size = common_layout(read), EMPTY_SIZE
     assert common is not None
-    blocks = _blocks(read)
+    blocks = stored_blocks(read)
     for partition in {b.partition for b in blocks}:
         base, deltas = (
             [b for b in some if isinstance(b, Block) and b.partition == partition] for some in (read.bases, read.deltas)
@@ -212,14 +212,10 @@ def _estimate_diff(read: SnapshotDiff, strategy: ReadStrategy, purpose: Purpose)
 
 
 def _rows_and_bytes_by_path(read: Snapshot) -> dict[str, tuple[int, int]]:
-    return {f.path: (f.rows, f.bytes) for b in _blocks(read) for f in b.manifest.files}
+    return {f.path: (f.rows, f.bytes) for b in stored_blocks(read) for f in b.manifest.files}
 
 
 def _output_seconds(strategy: ReadStrategy, purpose: Purpose, rows: int) -> float:
     return {"frame": _TO_FRAME_ROW_SECONDS, "here": _TO_TABLE_ROW_SECONDS, "block": _WRITE_ROW_SECONDS}[purpose][
         strategy
     ] * rows
-
-
-def _blocks(read: Read) -> list[Block]:
-    return [s for s in source_blocks(read) if isinstance(s, Block)]

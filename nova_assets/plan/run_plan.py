@@ -8,17 +8,18 @@ from itertools import chain, repeat
 from typing import Any, Literal
 
 from nova_assets.model import reads
-from nova_assets.model.block import Block, Kind
+from nova_assets.model.block import Kind
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.edge import Mode
 from nova_assets.model.execution import Pin
 from nova_assets.model.provenance import ChannelRead
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import DeltaChain, EmptyRead, Read, SnapshotAsInserts, source_blocks
+from nova_assets.model.reads import DeltaChain, EmptyRead, Read, SnapshotAsInserts
 from nova_assets.model.resources import NO_LIMITS, Parallelism, Resources
 from nova_assets.model.text_format import format_bytes, format_read, format_read_totals
 from nova_assets.model.text_table import TextTable
+from nova_assets.plan.partial_reads import stored_blocks
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.short_repr import short_repr
 
@@ -316,7 +317,7 @@ def plan_parallelism(resources: Resources, reads: Iterable[Read]) -> Parallelism
         resources: what the binding states.
         reads: reads of channels whose rows go through the tasks.
     """
-    bytes_by_block = {b.id: b.bytes for read in reads for b in source_blocks(read) if isinstance(b, Block)}
+    bytes_by_block = {b.id: b.bytes for read in reads for b in stored_blocks(read)}
     input_bytes = sum(bytes_by_block.values())
     needed = min(MAX_SHUFFLE_PARTITIONS, -(-input_bytes // SHUFFLE_PARTITION_BYTES))
     is_stated = resources.shuffle_partitions is not None

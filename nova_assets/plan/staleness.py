@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Literal, TypeAlias
 
 from nova_assets.model.period import period_seconds
@@ -143,7 +144,8 @@ class StalenessChecker:
         self.task_inputs = task_inputs
         self.partitions_by_dataset = partitions_by_dataset
         self.late_data_is_stale = late_data_is_stale
-        self._newest_by_name: dict[str, int] = {}
+        self._newest_data_sequence = cache(lambda name: newest_data_sequence(partitions_by_dataset.get(name, {})))
+        """Dataset or channel -> upper bound on the newest sequence number that added data to it."""
 
     def check_partition(self, partition: str) -> StalePartition | None:
         """Reason why the partition's task has to run; None if the partition is up to date."""
@@ -169,12 +171,6 @@ class StalenessChecker:
             ):
                 return True
         return False
-
-    def _newest_data_sequence(self, name: str) -> int:
-        """Upper bound on the newest sequence number that added data to a dataset or channel."""
-        if name not in self._newest_by_name:
-            self._newest_by_name[name] = newest_data_sequence(self.partitions_by_dataset.get(name, {}))
-        return self._newest_by_name[name]
 
 
 def find_existing(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 
 from nova_assets.model.scheduler_state import MaterializedPartition, RunningTask, TaskFailures
 from nova_assets.plan.due import next_attempt_time
@@ -149,7 +150,7 @@ class _TickPlanner:
         self.state = state
         self.policy = policy
         self.inputs_in_use = self._inputs_of_running_tasks()
-        self._reason_to_hold_by_task: dict[tuple[str, str], str | None] = {}
+        self._reason_to_hold = cache(self._find_reason_to_hold)
 
     def decide(self) -> Tick:
         ready: list[tuple[str, str, StaleReason]] = []
@@ -201,14 +202,8 @@ class _TickPlanner:
             return "dirty"
         return None if stale is None else stale.reason
 
-    def _reason_to_hold(self, dataset: str, partition: str) -> str | None:
-        """What a stale task waits for although it could run: its freshness limit, or nothing if it is frozen."""
-        task = (dataset, partition)
-        if task not in self._reason_to_hold_by_task:
-            self._reason_to_hold_by_task[task] = self._find_reason_to_hold(*task)
-        return self._reason_to_hold_by_task[task]
-
     def _find_reason_to_hold(self, dataset: str, partition: str) -> str | None:
+        """What a stale task waits for although it could run: its freshness limit, or nothing if it is frozen."""
         if self.reason_to_run(dataset, partition) != "late data":
             return None
         if self.state.is_frozen(dataset, partition):

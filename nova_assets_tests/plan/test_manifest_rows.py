@@ -1,19 +1,57 @@
-"""The number of rows of a version, from the manifests alone: a naive model of each merge model is the judge."""
+"""What manifests tell about rows: when a change has whole rows, and how many rows a version has."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nova_assets as nova
 from nova_assets.model.block import Block, DataFile, Kind, Manifest
 from nova_assets.model.merge import Append, Custom, Keyed, MergeModel, Multiset, Upsert
 from nova_assets.model.reads import Snapshot
-from nova_assets.model.schema import Schema
-from nova_assets.plan.manifest_rows import RowCount, count_rows
+from nova_assets.model.schema import Schema, parse_ddl
+from nova_assets.plan import modes
+from nova_assets.plan.manifest_rows import RowCount, count_rows, has_rows_after
+from nova_assets_tests.plan.histories import SCHEMA, history
+
+UPSERT = nova.Upsert("k")
+
+
+def is_known(merge: MergeModel, blocks: str = "b1 d2 d3", declared: MergeModel | None = None) -> bool:
+    channel, past = nova.Channel("c", merge=declared or merge, schema=SCHEMA), history(blocks, merge=merge)
+    return has_rows_after(modes.changes(past, 1), channel, modes.snapshot(past))
+
+
+@pytest.mark.parametrize("blocks", ["b1 d2 d3", "d1 d2", "b1 d2 c2 d3", "b1 b2 d3"])
+def test_a_row_that_replaces_its_earlier_row_is_the_row_afterwards(blocks: str) -> None:
+    assert is_known(UPSERT, blocks)
+
+
+@pytest.mark.parametrize(
+    "merge",
+    [nova.Append(), nova.Multiset(), nova.Upsert("k", order_by="v"), nova.Keyed("k", combine={"v": "sum"})],
+)
+def test_other_models_may_need_the_earlier_row(merge: MergeModel) -> None:
+    assert not is_known(merge)
+
+
+def test_blocks_of_another_model_are_merged() -> None:
+    assert not is_known(nova.Upsert("k", order_by="v"), declared=UPSERT)
+
+
+def test_other_columns_or_partitions_need_a_lookup() -> None:
+    past, channel = history("b1 d2 d3", merge=UPSERT), nova.Channel("c", merge=UPSERT, schema=SCHEMA)
+    change, now = modes.changes(past, 1), modes.snapshot(past)
+    assert isinstance(now, Snapshot) and has_rows_after(change, channel, now)
+    assert not has_rows_after(change, channel, replace(now, schema=parse_ddl("k bigint, v bigint, w bigint")))
+    moved = replace(now, bases=tuple(replace(b, partition="2026-01-01") for b in now.bases))  # type: ignore[type-var]
+    assert not has_rows_after(change, channel, moved)
+
 
 Change = tuple[Kind, list[int], list[int]]
 """A block: its kind, the keys that it adds, and the keys that it deletes."""
