@@ -65,7 +65,7 @@ class StatementHeader:
 
     @property
     def zone(self) -> tzinfo:
-        return next((g.zone for g in self.generators if isinstance(g, TimeSeries)), UTC)
+        return _zone_of(self.generators)
 
     @property
     def variable_data_types(self) -> dict[str, DataType]:
@@ -85,7 +85,11 @@ class StatementHeader:
     @property
     def sample_scope(self) -> ScopeValues:
         """One scope that is independent of the current time."""
-        return self.add_let_variables({g.name: _sample_value(g) for g in self.generators})
+        return self.scope_with_samples({})
+
+    def scope_with_samples(self, values: ScopeValues) -> ScopeValues:
+        """A scope with some values of variables of FOR. Its other variables of FOR have sample values."""
+        return self.add_let_variables({g.name: _sample_value(g) for g in self.generators} | dict(values))
 
     def series_bounds(self, now: datetime) -> tuple[tuple[datetime, datetime], ...]:
         """The first and last moment of each time series. The scopes depend on time through these bounds only."""
@@ -166,7 +170,7 @@ def parse_header(text: SqlText, for_node: For | None, partition_node: exp.Partit
     for one in for_arguments.get("generators") or ():
         _check_name_is_new(text, one.this, [g.name for g in generators])
         generators.append(_parse_generator(text, one))
-    zone = next((g.zone for g in generators if isinstance(g, TimeSeries)), UTC)
+    zone = _zone_of(generators)
     variable_types = {g.name: _generator_type(g) for g in generators}
     lets: list[tuple[str, Evaluable]] = []
     for let in for_arguments.get("lets") or ():
@@ -181,6 +185,11 @@ def parse_header(text: SqlText, for_node: For | None, partition_node: exp.Partit
     ]
     nodes = [*(for_arguments.get("generators") or ()), *(for_arguments.get("lets") or ())]
     return StatementHeader(tuple(generators), tuple(lets), tuple(columns), _hash_nodes([*nodes, partition_node]), text)
+
+
+def _zone_of(generators: Iterable[TimeSeries | ListedValues]) -> tzinfo:
+    """Time zone in which the expressions of a header are evaluated: that of its first time series."""
+    return next((g.zone for g in generators if isinstance(g, TimeSeries)), UTC)
 
 
 def _hash_nodes(nodes: Sequence[exp.Expr | None]) -> str:
@@ -306,7 +315,8 @@ def _partition_dimension(header: StatementHeader, column: str, expression: Evalu
     """
     generators = [g for g in header.generators if g.name in variables_used_by(header, expression)]
     if len(generators) == 1 and isinstance(generators[0], ListedValues):
-        values = [header.partition_values_of(s)[column] for s in _scopes_for_values(header, generators[0])]
+        scopes = [header.scope_with_samples({generators[0].name: value}) for value in generators[0].values]
+        values = [header.partition_values_of(scope)[column] for scope in scopes]
         return Dimension(column, "static", values=tuple(dict.fromkeys(str(partition_value_text(v)) for v in values)))
     if len(generators) == 1 and isinstance(generators[0], TimeSeries):
         calendar_dimension = _calendar_dimension(header, column, generators[0])
@@ -326,12 +336,6 @@ def variables_used_by(header: StatementHeader, expression: Evaluable) -> set[str
             used.add(name)
             pending += [n for _, n in lets[name].keys] if name in lets else []
     return used
-
-
-def _scopes_for_values(header: StatementHeader, generator: ListedValues) -> list[ScopeValues]:
-    """One scope for each value of a variable. Other variables keep a sample value."""
-    others = {g.name: _sample_value(g) for g in header.generators}
-    return [header.add_let_variables({**others, generator.name: value}) for value in generator.values]
 
 
 def _calendar_dimension(header: StatementHeader, column: str, time_series: TimeSeries) -> Dimension | None:
@@ -356,11 +360,9 @@ def _calendar_dimension(header: StatementHeader, column: str, time_series: TimeS
         lag=time_series.lag,
         last=time_series.last,
     )
-    others = {g.name: _sample_value(g) for g in header.generators}
     for moment in time_series.moments_between(start, time_series.subtract_periods(start, -3)):
-        value = partition_value_text(
-            header.partition_values_of(header.add_let_variables({**others, time_series.name: moment}))[column]
-        )
+        scope = header.scope_with_samples({time_series.name: moment})
+        value = partition_value_text(header.partition_values_of(scope)[column])
         try:
             if value is None or dimension.parse(value) != value or value != dimension.partition_starting_at(moment):
                 return None
