@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 
 import pytest
 
@@ -11,7 +11,7 @@ from nova_assets.errors import SqlError
 from nova_assets.sql.datasets.graph_builder import build_graph
 from nova_assets.sql.pruning.prune import PartitionPruner
 from nova_assets.sql.text import SqlText
-from nova_assets_tests.sql.rig import NOW, PARTITIONS, STORES, days, query, reads
+from nova_assets_tests.sql.rig import PARTITIONS, STORES, days, query, reads
 
 ALL = days(28, 32, *STORES)
 
@@ -356,13 +356,18 @@ def test_a_side_without_rows_empties_the_other_where_it_is_needed(join: str, whe
     assert tuple(len(partitions) for partitions in reads(sql)) == read
 
 
-def test_r22_hours_without_a_zone_are_those_of_the_names() -> None:
+@pytest.mark.parametrize(
+    ("tz", "start", "hour", "hours"),
+    [
+        ("Asia/Tokyo", "2022-10-29T00:00", 7, ["2022-10-29T07:00", "2022-10-30T07:00"]),
+        ("Europe/Berlin", "2022-10-30T00:00", 2, ["2022-10-30T02:00", "2022-10-30T02:00+0100"]),  # it occurs twice
+    ],
+)
+def test_r22_hours_without_a_zone_are_those_of_the_names(tz: str, start: str, hour: int, hours: list[str]) -> None:
     """Of an hourly dimension in a time zone, a ``timestamp_ntz`` column has the wall clock of the partition's name."""
-    hours = nova.Channel(
-        "hours",
-        schema="n int, hour timestamp_ntz",
-        partitions=[nova.hourly("hour", start="2022-03-31T00:00", tz="Asia/Tokyo")],
+    channel = nova.Channel(
+        "hours", schema="n int, hour timestamp_ntz", partitions=[nova.hourly("hour", start=start, tz=tz)]
     )
-    graph = build_graph([SqlText("result.sql", "SELECT n FROM hours WHERE HOUR(hour) = 7")], [hours])
-    [read] = graph.required_reads("result", "", NOW)
-    assert read.partitions == ("hour=2022-03-31T07:00", "hour=2022-04-01T07:00")
+    graph = build_graph([SqlText("result.sql", f"SELECT n FROM hours WHERE HOUR(hour) = {hour}")], [channel])
+    [read] = graph.required_reads("result", "", datetime(2022, 10, 30, 12, tzinfo=UTC))
+    assert read.partitions == tuple(f"hour={name}" for name in hours)

@@ -337,15 +337,17 @@ def parse_partition_value(text: str | None, type_: str, tz: str | None = None) -
         return parse_date(text)
     if type_ == "timestamp":
         return _parse_partition_timestamp(text, ZoneInfo(tz or "UTC"))
-    if type_ == "timestamp_ntz":  # the wall clock as written
-        return _parse_partition_timestamp(text, UTC).replace(tzinfo=None)
+    if type_ == "timestamp_ntz":
+        return _parse_partition_timestamp(text, None)
     if type_ == "boolean":
         return _parse_boolean(text)
     return int(text) if type_ in ("tinyint", "smallint", "int", "bigint") else text
 
 
-def _parse_partition_timestamp(text: str, zone: tzinfo) -> datetime:
-    if re.fullmatch(r"\s*\d{4}(-\d{1,2}){0,2}\s*", text):
-        return midnight_of(parse_date(text)).replace(tzinfo=zone)
-    moment = datetime.fromisoformat(text.strip())
-    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
+def _parse_partition_timestamp(text: str, zone: tzinfo | None) -> datetime:
+    """A timestamp in a zone, or without a zone the wall clock as it is written before any offset."""
+    is_day = re.fullmatch(r"\s*\d{4}(-\d{1,2}){0,2}\s*", text) is not None
+    moment = midnight_of(parse_date(text)) if is_day else datetime.fromisoformat(text.strip())
+    if zone is None or moment.tzinfo is None:
+        return moment.replace(tzinfo=zone)
+    return moment.astimezone(zone)
