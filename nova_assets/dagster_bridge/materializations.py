@@ -39,7 +39,7 @@ from nova_assets.model.partitions import WHOLE, partition_values, scope_for_colu
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
 from nova_assets.plan import modes
-from nova_assets.plan.row_count import count_rows
+from nova_assets.plan.manifest_rows import count_rows
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.row_counts")

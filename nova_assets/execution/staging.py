@@ -98,7 +98,7 @@ class Staging:
         """Stage a block of rows that the channel holds already, without validation. Returns it with its cost."""
         expected, started = estimate_strategies(read, "block"), time.monotonic()
         block = self._record_staged_block(execution, port, kind, channel, WHOLE)
-        manifest, strategy = self.engine.rewrite(read, block, channel, schema)
+        manifest, strategy = self.engine.rewriter.rewrite(read, block, channel, schema)
         crash_point("stage.written")
         self.catalog.record_manifest(block.id, manifest)
         new = [f for f in manifest.files if f.path.startswith(f"{block.folder}/")]
@@ -203,7 +203,7 @@ class Staging:
         removed_files: dict[str, list[str]] = {}
         for block in blocks:
             crash_point("sweep.before")
-            removed_files[block.id] = self.engine.delete_staged_folder(block.folder)
+            removed_files[block.id] = self.engine.warehouse.delete_staged_folder(block.folder)
         if blocks:
             crash_point("sweep.after")
             self.catalog.mark_swept(removed_files)

@@ -224,7 +224,7 @@ class TaskRun:
         """
         if port in self.staged_blocks_by_port:
             block = replace(self.staged_blocks_by_port[port], kind="base")  # its rows are read as they were written
-            return self.engine.read(
+            return self.engine.reader.read(
                 reads.Snapshot(block.channel, block.hi, (block,), (), block.manifest.schema, block.merge)
             )
         key = (self.run_state.execution.id, port)

@@ -139,7 +139,7 @@ class ChannelChecks:
             raise
         except Exception as error:  # user code
             return make(None, f"it raised {summarize_user_error(error).message}")
-        if not self.runtime.engine.is_frame(output):
+        if not self.runtime.engine.frames.is_frame(output):
             return make(None, "it returns no rows, but whether they are right")
         return make(output)
 

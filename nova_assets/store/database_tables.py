@@ -205,7 +205,7 @@ class DatabaseTableRefresher:
         name, head = channel.name, execution.pins[channel.name].head
         history = self.catalog.history(name, head, WHOLE, head if kind == "delta" else None, back_to=head)
         try:
-            frame = self.engine.read_database(read)
+            frame = self.engine.inputs.read_database(read)
             block = self.runtime.staging.write(execution, name, kind, channel, history, frame)
         except NovaError:
             raise

@@ -151,11 +151,11 @@ class DataInserter:
         history = self.catalog.history(definition.name, state.head, state.parse_scope(partition), state.head)
         frame, _ = self._to_frame(state, data, insert)
         if definition.partitions:
-            frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
+            frame = self.engine.inputs.add_partition_columns(frame, definition, history.scope, history.schema)
         schema = reconcile_schema(
             definition.name,
             history.schema,
-            self.engine.schema_of(frame).without_columns(DELETED),
+            self.engine.frames.schema_of(frame).without_columns(DELETED),
             definition.on_schema_change,
             history.head,
         )
@@ -188,7 +188,7 @@ class DataInserter:
                 next=f"insert the rows of store.read({name!r}, at={at}) in the present columns, with kind='base'",
             )
         with self.engine.computation_scope():
-            frame = self.engine.fetch(in_current_columns)
+            frame = self.engine.reader.fetch(in_current_columns)
             return self._insert_with_retries(name, WHOLE, frame, Insert("base"), restored=at)
 
     def _insertable_state(self, channel: Channel | str, insert: Insert) -> ChannelState:
@@ -202,8 +202,8 @@ class DataInserter:
         """Rows to insert. With ``keep_files``, the options of the block name the files, and have their format."""
         allow_widening = state.channel.on_schema_change == "evolve"
         if not insert.keep_files:
-            return self.engine.convert_input(data, state.schema, allow_widening=allow_widening), insert
-        frame, kept = self.engine.convert_kept_files(data, state.schema, allow_widening=allow_widening)
+            return self.engine.inputs.convert(data, state.schema, allow_widening=allow_widening), insert
+        frame, kept = self.engine.inputs.convert_kept_files(data, state.schema, allow_widening=allow_widening)
         if insert.options.format not in (None, kept.format):
             raise DefinitionError(
                 "keep_files= keeps the format of the files",
@@ -215,8 +215,8 @@ class DataInserter:
     def _compute_frame_digest(self, state: ChannelState, scope: str, frame: Frame, kind: Kind) -> str:
         """Digest that the insert of a frame would have, without writing the frame."""
         if state.channel.partitions:
-            frame = self.engine.add_partition_columns(frame, state.channel, scope, state.schema)
-        return insert_digest(kind, scope, self.engine.frame_digest(frame, state.schema))
+            frame = self.engine.inputs.add_partition_columns(frame, state.channel, scope, state.schema)
+        return insert_digest(kind, scope, self.engine.writer.frame_digest(frame, state.schema))
 
     def _insert_with_retries(
         self, channel: str, scope: str, frame: Frame, insert: Insert, restored: int | None = None

@@ -28,8 +28,14 @@ from nova_assets.model.notification import Notification, QueuedNotification, sho
 from nova_assets.model.notify_settings import LatenessBound, NotifierConfig, NotifySettings, parse_notify_settings
 from nova_assets.notify.notifier import Notifier, open_notifier
 from nova_assets.nova_error import NovaError
-from nova_assets.plan.lateness import UnreadInput, changed_lateness, reason_of_lateness
-from nova_assets.plan.notification_delivery import MAX_QUEUED, due_notifications, next_attempt_at
+from nova_assets.plan.notifications import (
+    MAX_QUEUED,
+    UnreadInput,
+    changed_lateness,
+    due_notifications,
+    next_attempt_at,
+    reason_of_lateness,
+)
 from nova_assets.plan.timeline_chart import cursors_of_unrun_bindings
 from nova_assets.settings import Settings
 from nova_assets.suggestions import did_you_mean

@@ -10,9 +10,9 @@ from typing import Any
 from nova_assets.errors import BlockCollected, DefinitionError
 from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
+from nova_assets.model.argument_checks import check_public_method_arguments
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import BeginRequest, Execution
-from nova_assets.model.method_argument_checks import check_public_method_arguments
 from nova_assets.model.reads import Read
 from nova_assets.nova_error import NovaError
 from nova_assets.plan import modes

@@ -17,9 +17,8 @@ from nova_assets.model.external_files import is_external_path
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds_or_zero
 from nova_assets.model.registered_definition import DefinitionKey
 from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
-from nova_assets.plan.garbage_collection import retention_verdicts
+from nova_assets.plan.garbage_collection import expired_partitions, nonempty_partitions, retention_verdicts
 from nova_assets.plan.removal import without_consumers
-from nova_assets.plan.retention import expired_partitions, nonempty_partitions
 from nova_assets.store.channel_registry import ChannelRegistry
 from nova_assets.store.lasting_problems import notify_if_failing
 
@@ -113,7 +112,7 @@ class ChannelRetention:
             return 0
         if deletable:
             self.runtime.staging.warehouse_check.check()
-            self.engine.delete_files(sorted({path for _, path in deletable if not is_external_path(path)}))
+            self.engine.warehouse.delete_files(sorted({path for _, path in deletable if not is_external_path(path)}))
             crash_point("collect.deleted")
             self.catalog.delete_file_records(deletable)
         return len(deletable)

@@ -334,7 +334,7 @@ def _partition_converter(
 
     def convert(partition: str, folder: str, layout: TableFileLayout) -> Sequence[TableFile]:
         rows, size = sizes[partition]
-        return engine.write_table_files(
+        return engine.table_files.write_files(
             modes.snapshot(history.for_partitions({partition}), content.seq),
             folder,
             layout,

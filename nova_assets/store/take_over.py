@@ -65,7 +65,7 @@ class FolderImporter:
         from nova_assets.publish.remote_hive import RemoteHivePublishTarget  # loads Arrow, which few commands need
 
         remote = [t for t in channel.publish if isinstance(t, HiveTable) and "://" in t.path]
-        folder = _check_take_over_source(address, remote, self.runtime.engine.address)
+        folder = _check_take_over_source(address, remote, self.runtime.engine.warehouse.address)
         for table in channel.publish:
             self.outlet_factory(table, channel.name).check_can_publish()
         self._earlier_import(folder, channel)  # refuses a channel with other data before anything is written

@@ -13,7 +13,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.errors import BindingNotFound, CatalogUnavailable, TaskFailed
 from nova_assets.execution.trigger_state import KnownRuns
-from nova_assets.operations.due_runs import find_due_steps, run_due_bindings
+from nova_assets.store.due_runs import find_due_steps, run_due_bindings
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import examples
 from nova_assets_tests.execution import due_worker

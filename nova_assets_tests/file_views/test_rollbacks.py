@@ -33,7 +33,7 @@ def staged(store: Store, execution: Execution, rows: Sequence[dict[str, Any]] = 
     """Stage a delta of the channel. Returns the paths of its files."""
     state = store.catalog.channel("t")
     history = store.catalog.history("t", state.head)
-    frame = store.engine.to_frame(rows, None)
+    frame = store.engine.frames.to_frame(rows)
     block = store.runtime.staging.write(execution, "t", "delta", state.channel, history, frame)
     assert block.manifest is not None
     return [f.path for f in block.manifest.files]
@@ -110,7 +110,7 @@ def test_what_a_committed_execution_leaves_behind_is_no_rollback(store: Store) -
     store.catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, ()))
     time.sleep(0.01)
     assert store.runtime.staging.delete_dead_staging(0.0, 0.0) == 1
-    assert not any((Path(store.engine.address) / p).exists() for p in paths)
+    assert not any((Path(store.engine.warehouse.address) / p).exists() for p in paths)
     assert store.timeline("t") == []
 
 

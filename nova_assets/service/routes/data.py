@@ -22,8 +22,6 @@ from nova_assets.model.block import Kind
 from nova_assets.model.block_options import BlockFormat, MergeName, merge_model_by_name
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import Schema
-from nova_assets.operations.read import Pinned
-from nova_assets.operations.selection import Selection
 from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
 from nova_assets.service.http.guard import Caller
 from nova_assets.service.redaction import redact_errors, visible_commit_shape
@@ -39,6 +37,8 @@ from nova_assets.service.routes.dependencies import (
 from nova_assets.service.service_state import ServiceState
 from nova_assets.service.shapes import CheckedShape, Column, CommitShape, ReadRequest
 from nova_assets.service.uploads import DECODE_TIME_SHARE, MAX_EXPANSION, body_format, spool_body
+from nova_assets.store.read import Pinned
+from nova_assets.store.selection import Selection
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problem_responses(409, 410, 422))
 

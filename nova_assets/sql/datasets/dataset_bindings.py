@@ -15,7 +15,7 @@ from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
-from nova_assets.plan.freshness import DOWNSTREAM
+from nova_assets.plan.staleness import DOWNSTREAM
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, FloatPolicy, Freshness, Late, Refresh, RefreshDecision
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, build_declared_graph
 from nova_assets.sql.datasets.graph import Graph

@@ -10,9 +10,8 @@ from typing import TypeVar, get_args
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.plan.staleness import DOWNSTREAM
-from nova_assets.sql.datasets.dataset_query import Freshness, Late
+from nova_assets.sql.datasets.dataset_query import FloatPolicy, Freshness, Late, Refresh
 from nova_assets.sql.datasets.graph import Graph
-from nova_assets.sql.datasets.refresh_decision import FloatPolicy, Refresh
 from nova_assets.sql.query.user_functions import Functions
 from nova_assets.sql.statement.dataset_statement import DatasetStatement
 from nova_assets.sql.text import SqlText
