@@ -138,7 +138,7 @@ def test_two_that_seal_at_once_put_one_seal(days: Days) -> None:
         assert days.sealed() == [("2024-01-01", 1, 0, 0)]
         for group in due:
             with pytest.raises(nova.CommitConflict, match="sealed meanwhile"):
-                other._seals.sealer._seal_group("actions", group, nova.Compaction())
+                other._seals._seal_group("actions", group, nova.Compaction())
     assert len(days.store.seals("actions")) == 1
 
 
