@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, case, delete, select, update
@@ -15,6 +16,9 @@ from nova_assets.model.execution import Execution, Pin
 
 _EXECUTIONS_PER_QUERY = 500
 """Maximum number of executions whose pins one statement loads."""
+
+_EXECUTION_COLUMNS = tuple(f.name for f in fields(Execution) if f.name in executions.c)
+"""Columns of an execution. Its fields have the same names."""
 
 
 def lock_execution(c: Connection, execution_id: str) -> RowMapping | None:
@@ -55,24 +59,8 @@ def executions_from_rows(c: Connection, rows: Sequence[RowMapping]) -> list[Exec
 
 
 def _execution_with_pins(row: RowMapping, execution_pins: Iterable[Pin]) -> Execution:
-    return Execution(
-        id=row["id"],
-        binding=row["binding"],
-        partition=row["partition"],
-        state=row["state"],
-        epoch=row["epoch"],
-        pins={p.channel: p for p in execution_pins},
-        owner=row["owner"],
-        started_at=row["started_at"],
-        lease_until=row["lease_until"],
-        finished_at=row["finished_at"],
-        error=row["error"],
-        commit_id=row["commit_id"],
-        run_id=row["run_id"],
-        firing_id=row["firing_id"],
-        purpose=row["purpose"],
-        version=row["version"],
-    )
+    columns = {name: row[name] for name in _EXECUTION_COLUMNS}
+    return Execution(pins={p.channel: p for p in execution_pins}, **columns)
 
 
 def read_executions(c: Connection, condition: Any) -> list[Execution]:
