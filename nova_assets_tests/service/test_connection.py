@@ -21,7 +21,7 @@ from nova_assets.model.token import mint_token
 from nova_assets.service import assembly
 from nova_assets.service.http.asgi import LINES
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.routes import data as streaming
+from nova_assets.service.routes.data import RowStream
 from nova_assets.settings import load_settings
 from nova_assets_tests import patient
 
@@ -203,19 +203,19 @@ def test_a_read_is_pinned_until_it_is_sent(
     """Whatever is compacted and collected meanwhile, the rows are those of the moment it began."""
     for n in range(5):
         store.insert("orders", [order_row(n, "old")])
-    sent = streaming.RowStream.body
+    sent = RowStream.body
 
-    async def slowly(self: streaming.RowStream) -> Any:
+    async def slowly(self: RowStream) -> Any:
         store.insert("orders", [order_row(n, "new") for n in range(5)])
         store.compact("orders")
-        held = {b.range for b in store.collect_garbage("orders").blocks}
-        assert not held & {"Δ(0→1)", "Δ(4→5)"}, "what is being read stays"
+        collected = {b.range for b in store.collect_garbage("orders").blocks}
+        assert not collected & {"Δ(0→1)", "Δ(4→5)"}, "what is being read stays"
         async for part in sent(self):
             yield part
 
-    monkeypatch.setattr(streaming.RowStream, "body", slowly)
+    monkeypatch.setattr(RowStream, "body", slowly)
     assert {r["what"] for r in connection.read("orders").to_arrow().to_pylist()} == {"old"}
-    monkeypatch.setattr(streaming.RowStream, "body", sent)
+    monkeypatch.setattr(RowStream, "body", sent)
     assert releases_all_pins(store), "and the pin is let go of"
     assert store.collect_garbage("orders").blocks
 
@@ -231,10 +231,10 @@ def test_who_leaves_in_the_middle_holds_nothing(url: str, store: nova.Store, mon
 def test_rows_that_end_too_early_are_no_answer(connection: nova.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     connection.insert("visits", [visit_row(1, "eu", 1)])
 
-    async def cut(self: streaming.RowStream) -> Any:
+    async def cut(self: RowStream) -> Any:
         yield self._first[:-8]
 
-    monkeypatch.setattr(streaming.RowStream, "body", cut)
+    monkeypatch.setattr(RowStream, "body", cut)
     with pytest.raises(nova.ServiceUnavailable, match="ended before the last row"):
         connection.read("visits").to_arrow()
 
@@ -304,8 +304,7 @@ def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store)
         store.insert("orders", [order_row(7, f"secret-{n}")])
     text, token = mint_token("janitor", {"operate": ("orders",)}, store.catalog.now())
     store.catalog.add_token(token)
-    served = assembly.build_service(store, ServiceConfig(port=0, auth="tokens"))
-    with assembly.build_server(served).in_background() as service_url:
+    with assembly.serve_in_background(store, ServiceConfig(port=0, auth="tokens")) as service_url:
         headers = {"Authorization": f"Bearer {text}"}
         for what in ("compact", "collect"):
             for body in ({"dry_run": True}, {}):
@@ -389,13 +388,13 @@ def test_rows_that_are_not_read_hold_nothing_for_ever(
 ) -> None:
     for day in range(1, 4):
         connection.insert("visits", [visit_row(day, "eu", day)])
-    real = streaming.RowStream.__init__
+    real = RowStream.__init__
 
-    def at_once(self: streaming.RowStream, opened: Any, compression: Any, seconds: float) -> None:
+    def at_once(self: RowStream, opened: Any, compression: Any, seconds: float) -> None:
         assert seconds == 3600.0
         real(self, opened, compression, -1.0)
 
-    monkeypatch.setattr(streaming.RowStream, "__init__", at_once)
+    monkeypatch.setattr(RowStream, "__init__", at_once)
     with pytest.raises(nova.ServiceUnavailable):
         connection.read("visits").to_arrow()
     assert releases_all_pins(store)
