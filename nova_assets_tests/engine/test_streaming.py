@@ -243,7 +243,7 @@ def test_no_file_is_open_while_nobody_reads(name: str, store: Store, tmp_path: P
 
 @pytest.mark.parametrize("merge", [nova.Append(), nova.Upsert(key="k")])
 def test_memory_is_that_of_a_row_group_or_a_cell(merge: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_rewriter, "_ROW_GROUP", 2**20)
+    monkeypatch.setattr(block_rewriter, "UNSORTED_ROW_GROUP_BYTES", 2**20)
     monkeypatch.setattr(merge_units, "BUCKET_BYTES", 2**20)
     monkeypatch.setattr(record_batches, "MAX_BATCH_ROWS", 10_000)
     store.register(nova.Channel("c", merge=merge, schema="k bigint, t string"))
