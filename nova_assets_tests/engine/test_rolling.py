@@ -56,7 +56,7 @@ def test_rolled_here_or_by_spark(spark: Any, tmp_path: Path) -> None:
 
 
 def test_row_groups_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_rewriter, "_ROW_GROUP", 200)
+    monkeypatch.setattr(block_rewriter, "UNSORTED_ROW_GROUP_BYTES", 200)
     monkeypatch.setattr(block_rewriter, "TARGET_FILE_BYTES", 1000)
     store = filled(tmp_path)
     before = rows(store)

@@ -105,7 +105,8 @@ class ReadExecutor:
         return self.read(read) if table is None else table
 
     def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        return StreamingReader(self).open_reader(read, columns)
+        streaming = StreamingReader(self, self.frames, self.warehouse, self.merge_unit_reader)
+        return streaming.open_reader(read, columns)
 
     def read_without_spark(self, read: Read) -> pa.Table | None:
         """Rows of a read as a table; None if the read needs Spark."""

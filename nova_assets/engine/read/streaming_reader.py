@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,13 +17,15 @@ import pyarrow.parquet as pq
 from nova_assets.engine.buckets.arrow_merge import with_deleted_column
 from nova_assets.engine.buckets.merge_unit import read_merge_unit
 from nova_assets.engine.read.in_memory import formatted_files_of_block, read_fitted_rows
-from nova_assets.engine.read.merge_unit_reader import MergeUnitReadPlan
+from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, MergeUnitReadPlan
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.integrity import open_block_file, read_block_file_footer
+from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import FileMissing
 from nova_assets.formats import record_batches
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block, DataFile
+from nova_assets.model.engine import Frames, Reader
 from nova_assets.model.reads import (
     ChangeUnion,
     DeltaChain,
@@ -48,9 +49,6 @@ from nova_assets.plan.partial_reads import (
     split_into_portions,
 )
 
-if TYPE_CHECKING:
-    from nova_assets.engine.read.read_executor import ReadExecutor
-
 Tables = Iterator[pa.Table]
 
 
@@ -61,10 +59,13 @@ class StreamingReader:
         reader: executes the reads, or parts of reads, that cannot be split.
     """
 
-    def __init__(self, reader: ReadExecutor) -> None:
+    def __init__(
+        self, reader: Reader, frames: Frames, warehouse: Warehouse, merge_unit_reader: MergeUnitReader
+    ) -> None:
         self.reader = reader
-        self.frames = reader.frames
-        self.warehouse = reader.warehouse
+        self.frames = frames
+        self.warehouse = warehouse
+        self.merge_unit_reader = merge_unit_reader
 
     def open_reader(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Record batches of a read, in the given columns; None for all columns.
@@ -116,7 +117,7 @@ class StreamingReader:
         unchanged_rows = iter(()) if unchanged_base is None else self._read_unmerged(unchanged_base, columns)
         if is_certainly_empty(rest):
             return unchanged_rows
-        plan = self.reader.merge_unit_reader.plan_unit_reads(rest)
+        plan = self.merge_unit_reader.plan_unit_reads(rest)
         return chain(
             unchanged_rows, self._fetch_each(split_into_portions(rest)) if plan is None else _read_merge_units(plan)
         )
