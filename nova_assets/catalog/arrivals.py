@@ -71,9 +71,7 @@ class Arrivals(CatalogPart):
     Announcements are durable. The outcome of a file becomes durable with the commit that takes it.
     """
 
-    def announce_arrivals(
-        self, channel: str, files: Iterable[Arrival], announced_at: datetime | None = None
-    ) -> list[Arrival]:
+    def announce(self, channel: str, files: Iterable[Arrival], announced_at: datetime | None = None) -> list[Arrival]:
         """Record files that have arrived.
 
         Args:
@@ -124,7 +122,7 @@ class Arrivals(CatalogPart):
         )
         return c.execute(upsert.returning(arrivals.c.key)).first() is not None
 
-    def waiting_arrivals(self, channel: str, limit: int) -> list[ArrivalStatus]:
+    def waiting(self, channel: str, limit: int) -> list[ArrivalStatus]:
         """Announced files that were not taken yet, in the order in which they were last changed.
 
         So their order does not depend on when each of them was announced. The later file wins (R11).
@@ -134,7 +132,7 @@ class Arrivals(CatalogPart):
         query = query.order_by(changed_at, arrivals.c.at, arrivals.c.path, arrivals.c.key).limit(limit)
         return [_arrival_status_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def arrivals(self, channel: str, state: ArrivalState | None = None, limit: int = 100) -> list[ArrivalStatus]:
+    def find(self, channel: str, state: ArrivalState | None = None, limit: int = 100) -> list[ArrivalStatus]:
         """Announced files, latest first."""
         query = select(arrivals).where(arrivals.c.channel == channel)
         if state is not None:
@@ -152,7 +150,7 @@ class Arrivals(CatalogPart):
             lambda c: c.execute(update(channels).where(is_channel).values(looked_at=listing_started_at))
         )
 
-    def arrivals_by_path_key(self, channel: str, path_keys: Sequence[str]) -> dict[str, list[ArrivalStatus]]:
+    def by_path_key(self, channel: str, path_keys: Sequence[str]) -> dict[str, list[ArrivalStatus]]:
         """All arrivals at each path, by path key."""
         statuses_by_path_key: dict[str, list[ArrivalStatus]] = {}
         for start in range(0, len(path_keys), _KEYS_PER_QUERY):
@@ -163,7 +161,7 @@ class Arrivals(CatalogPart):
                 statuses_by_path_key.setdefault(row["place"], []).append(_arrival_status_from_row(row))
         return statuses_by_path_key
 
-    def arrival_counts(self, channel: str) -> ArrivalCounts:
+    def counts(self, channel: str) -> ArrivalCounts:
         """Number of files in each state, with totals of rows and bytes."""
         a = arrivals.c
         query = select(

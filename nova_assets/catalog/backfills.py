@@ -19,7 +19,7 @@ _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 class Backfills(CatalogPart):
     """Records backfills and their progress."""
 
-    def start_backfill(self, request: Backfill, parts: Sequence[tuple[str, str]]) -> Backfill:
+    def start(self, request: Backfill, parts: Sequence[tuple[str, str]]) -> Backfill:
         """Record a backfill, and mark its partitions to be recomputed.
 
         Args:
@@ -45,20 +45,20 @@ class Backfills(CatalogPart):
                 )
 
         self.database.write(insert_backfill)
-        return self.backfill(request.id)
+        return self.get(request.id)
 
-    def backfill(self, backfill_id: str) -> Backfill:
+    def get(self, backfill_id: str) -> Backfill:
         """Backfill with an id. Raises NovaError if it does not exist."""
         matches = self.database.read(lambda c: _read_backfills(c, [backfills.c.id == backfill_id], 1))
         if not matches:
             raise NovaError(f"there is no backfill {backfill_id!r}", next="nova backfills", backfill=backfill_id)
         return matches[0]
 
-    def backfills(self, limit: int = 100) -> list[Backfill]:
+    def find(self, limit: int = 100) -> list[Backfill]:
         """Latest backfills, newest first."""
         return self.database.read(lambda c: _read_backfills(c, [], limit))
 
-    def backfill_parts(self, backfill_id: str) -> list[BackfillPartition]:
+    def parts(self, backfill_id: str) -> list[BackfillPartition]:
         """Partitions of a backfill, in the order in which they are recomputed."""
         query = select(backfill_parts).where(backfill_parts.c.backfill == backfill_id).order_by(backfill_parts.c.n)
         rows = self.database.read(lambda c: c.execute(query).mappings().all())
@@ -67,7 +67,7 @@ class Backfills(CatalogPart):
             for r in rows
         ]
 
-    def cancel_backfill(self, backfill_id: str) -> int:
+    def cancel(self, backfill_id: str) -> int:
         """Cancel a backfill: remove the marks of the partitions that are not recomputed yet.
 
         Returns:
@@ -84,7 +84,7 @@ class Backfills(CatalogPart):
                 c.execute(update(backfills).where(backfills.c.id == backfill_id).values(cancelled_at=now))
             return cancelled_count
 
-        self.backfill(backfill_id)
+        self.get(backfill_id)
         return self.database.write(cancel)
 
     def last_execution_costs(self, bindings: Iterable[str]) -> dict[tuple[str, str], ExecutionCost]:

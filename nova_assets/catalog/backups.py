@@ -27,7 +27,7 @@ from nova_assets.model.external_files import is_external_path
 class Backups(CatalogPart):
     """Records backups, and copies a SQLite catalog while others write to it."""
 
-    def record_backup(self, folder: str, hold_seconds: float) -> Backup:
+    def record(self, folder: str, hold_seconds: float) -> Backup:
         """Record a backup. From now on, no file of a block that is collected later is deleted until the hold ends.
 
         Records of backups whose hold has ended by itself are deleted.
@@ -52,7 +52,7 @@ class Backups(CatalogPart):
 
         return self.database.write(insert_backup)
 
-    def backups(self) -> list[Backup]:
+    def all(self) -> list[Backup]:
         """Recorded backups, latest first. The hold of some may have ended by itself."""
         query = select(backups).order_by(backups.c.made_at.desc(), backups.c.id)
         return [
@@ -60,11 +60,11 @@ class Backups(CatalogPart):
             for r in self.database.read(lambda c: c.execute(query).mappings().all())
         ]
 
-    def delete_backup(self, backup_id: str) -> bool:
+    def delete(self, backup_id: str) -> bool:
         """Delete the record of a backup, and so end its hold. Returns whether the record existed."""
         return self.database.write(lambda c: c.execute(delete(backups).where(backups.c.id == backup_id)).rowcount > 0)
 
-    def backup_content(self) -> BackupContent:
+    def content(self) -> BackupContent:
         """Files of the warehouse that a backup of the catalog would list now."""
         return self.database.read(_read_content)
 
@@ -87,7 +87,7 @@ class Backups(CatalogPart):
             )
         return None
 
-    def copy_catalog(self, target: Path, made_at: datetime) -> BackupContent:
+    def copy(self, target: Path, made_at: datetime) -> BackupContent:
         """Copy a SQLite catalog to a file while others write to it, and check the copy.
 
         The copy is one file without a log. It contains every transaction that was committed before the call.

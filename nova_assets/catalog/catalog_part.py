@@ -1,4 +1,4 @@
-"""Base of the classes whose methods form the catalog."""
+"""Base of the parts of a catalog."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nova_assets.catalog.database.transactions import Database
 
 
 class CatalogPart:
-    """The catalog's methods for one subject. ``SqlCatalog`` inherits from all parts, which share one database."""
+    """The reads and transactions of a catalog about one subject. All parts of a catalog share one database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

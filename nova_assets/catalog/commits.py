@@ -21,13 +21,14 @@ from nova_assets.catalog.commit_rows import (
     read_commit_by_idempotency_key,
 )
 from nova_assets.catalog.cursors import cursor_conditions
+from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.execution_rows import delete_skip_markers, lock_execution, mark_aborted
+from nova_assets.catalog.external_sources import set_source_versions
 from nova_assets.catalog.maintained_outputs import mark_outputs_of_other_writers
 from nova_assets.catalog.notification_outbox import notify_finished, notify_set_aside
 from nova_assets.catalog.published_versions import mark_versions_shown
 from nova_assets.catalog.scheduler_state import delete_fulfilled_requests
 from nova_assets.catalog.seals import insert_seals, reopen_or_reject_sealed_groups
-from nova_assets.catalog.source_versions import set_source_versions
 from nova_assets.catalog.tables import (
     blocks,
     channels,
@@ -49,10 +50,15 @@ from nova_assets.nova_error import NovaError
 
 
 class Commits(CatalogPart):
-    """Publishes executions."""
+    """Publishes executions.
 
-    on_before_commit: Callable[[], None] | None = None
-    """Called inside the transaction, right before COMMIT. Crash tests stop the process here."""
+    Args:
+        on_before_commit: called inside the transaction, right before COMMIT. Crash tests stop the process here.
+    """
+
+    def __init__(self, database: Database, on_before_commit: Callable[[], None] | None = None) -> None:
+        super().__init__(database)
+        self.on_before_commit = on_before_commit
 
     def commit(self, request: CommitRequest) -> Commit:
         """Publish everything in the request, or nothing.
@@ -90,7 +96,7 @@ class Commits(CatalogPart):
 
         return self.database.write(find_commit_or_abort)
 
-    def commit_by_idempotency_key(self, channel: str, key: str) -> IdempotentCommit | None:
+    def by_idempotency_key(self, channel: str, key: str) -> IdempotentCommit | None:
         """Commit that used an idempotency key; None if the key is unused.
 
         Raises:
@@ -99,14 +105,14 @@ class Commits(CatalogPart):
         check_idempotency_key(channel, key)
         return self.database.read(lambda c: read_commit_by_idempotency_key(c, channel, key))
 
-    def commit_by_id(self, commit_id: str) -> Commit:
+    def by_id(self, commit_id: str) -> Commit:
         """Commit with an id. Raises NovaError if it does not exist."""
         result = self.database.read(lambda c: read_commit(c, commits.c.id == commit_id))
         if result is None:
             raise NovaError(f"there is no commit {commit_id!r}", commit_id=commit_id)
         return result
 
-    def last_commit(self, binding: str, partition: str) -> CommitRecord | None:
+    def last(self, binding: str, partition: str) -> CommitRecord | None:
         """Record of the last commit of a binding's partition; None if there is none."""
         query = _last_commit_query(binding, partition)
         row = self.database.read(lambda c: c.execute(query).first())
@@ -114,7 +120,7 @@ class Commits(CatalogPart):
             return None
         return CommitRecord({n: read[1] for n, read in row.consumed.items()}, row.heads, row.details)
 
-    def unreported_commits(
+    def unreported(
         self, limit: int = 100, channels: Iterable[str] | None = None, max_blocks: int | None = None
     ) -> list[Commit]:
         """Commits not yet reported to Dagster that took a number or sealed a group, oldest first (R17).
@@ -146,7 +152,7 @@ class Commits(CatalogPart):
 
         return self.database.read(read_unpublished)
 
-    def mark_commit_reported(self, commit_id: str) -> None:
+    def mark_reported(self, commit_id: str) -> None:
         """Record that Dagster has the commit (R17)."""
         change = update(commits).where(commits.c.id == commit_id, commits.c.published_at.is_(None))
         self.database.write(lambda c: c.execute(change.values(published_at=self.database.clock())))

@@ -21,17 +21,17 @@ from nova_assets.model.partitions import WHOLE, partition_values, scope_for_colu
 class Cursors(CatalogPart):
     """Reads cursors, and replaces those of a binding. A commit moves cursors, too."""
 
-    def cursors(self, binding: str | None = None) -> list[Cursor]:
+    def find(self, binding: str | None = None) -> list[Cursor]:
         """Positions of all bindings, or of one. The head of a cursor on some partitions is their last change."""
         return self.database.read(lambda c: read_cursors(c, binding))
 
-    def cursor_positions(self, binding: str, partition: str = WHOLE) -> dict[tuple[str, str], int]:
+    def positions(self, binding: str, partition: str = WHOLE) -> dict[tuple[str, str], int]:
         """Cursors of one partition of a binding: (channel, partition of the channel) -> sequence number."""
         query = select(cursors.c.channel, cursors.c.channel_partition, cursors.c.seq)
         query = query.where(cursors.c.binding == binding, cursors.c.partition == partition)
         return self.database.read(lambda c: {(r[0], r[1]): r[2] for r in c.execute(query)})
 
-    def lagging_cursors(self, channel: str, head: int) -> list[tuple[int, str]]:
+    def lagging(self, channel: str, head: int) -> list[tuple[int, str]]:
         """Cursors on a channel between 0 and a head, both excluded: (sequence number, partition of the channel)."""
         query = select(cursors.c.seq, cursors.c.channel_partition).distinct()
         query = query.where(cursors.c.channel == channel, cursors.c.seq > 0, cursors.c.seq < head)
@@ -41,13 +41,13 @@ class Cursors(CatalogPart):
         """Whether a consumer has read changes of the channel, or is about to (R10)."""
         return self.database.read(lambda c: has_active_consumers(c, channel, None))
 
-    def keep_snapshots_at_cursors(self, channel: str) -> None:
+    def keep_snapshots(self, channel: str) -> None:
         """Make collection keep the snapshot at each cursor, as for a channel that may be given a base (R15)."""
         is_new = (channels.c.name == channel, channels.c.bases.is_(False))
         if self.database.read(lambda c: c.execute(select(channels.c.name).where(*is_new)).first()) is not None:
             self.database.write(lambda c: c.execute(update(channels).where(*is_new).values(bases=True)))
 
-    def switch_cursors(self, request: CursorSwitch) -> None:
+    def switch(self, request: CursorSwitch) -> None:
         """Replace the cursors of a binding. Its failed executions are aborted, since they pinned the old cursors.
 
         Raises:

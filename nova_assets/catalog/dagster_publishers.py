@@ -47,9 +47,7 @@ class _Claim:
 class DagsterPublishers(CatalogPart):
     """Claims of code locations on channels. Each channel has at most one claim."""
 
-    def claim_channels(
-        self, location: str, written_channels: Iterable[str], read_channels: Iterable[str]
-    ) -> frozenset[str]:
+    def claim(self, location: str, written_channels: Iterable[str], read_channels: Iterable[str]) -> frozenset[str]:
         """Claim all channels of a location, and release its claims on other channels.
 
         A location whose bindings write a channel takes the channel over from a location that only reads it. Otherwise
@@ -93,7 +91,7 @@ class DagsterPublishers(CatalogPart):
             held - (recently_claimed & self.database.read(_channels_with_writers) if recently_claimed else set())
         )
 
-    def dagster_publishers(self) -> dict[str, tuple[str, bool]]:
+    def all(self) -> dict[str, tuple[str, bool]]:
         """For each channel, the location that holds it, and whether a binding of that location writes it."""
         return {channel: (held.location, held.writes) for channel, held in self.database.read(_read_claims).items()}
 

@@ -17,10 +17,10 @@ from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database.transactions import query_as_dict
 from nova_assets.catalog.definition_tables import definition_states
 from nova_assets.catalog.execution_rows import mark_aborted
+from nova_assets.catalog.external_sources import delete_source_versions
 from nova_assets.catalog.garbage_collection import mark_collected
 from nova_assets.catalog.history import read_history
 from nova_assets.catalog.leases import supersedable_executions
-from nova_assets.catalog.source_versions import delete_source_versions
 from nova_assets.catalog.tables import (
     backfill_requests,
     bindings,
@@ -37,7 +37,7 @@ from nova_assets.model.registered_definition import DefinitionKey, DefinitionSta
 class DefinitionStates(CatalogPart):
     """Pauses, resumes and removes definitions, and takes removals back."""
 
-    def definition_statuses(self) -> dict[DefinitionKey, DefinitionStatus]:
+    def statuses(self) -> dict[DefinitionKey, DefinitionStatus]:
         """Status of each definition that is paused or removed."""
         return self.database.read(read_statuses)
 
@@ -57,7 +57,7 @@ class DefinitionStates(CatalogPart):
 
         self.database.write(write_pause)
 
-    def remove_definitions(self, keys: Sequence[DefinitionKey], removed_by: str) -> None:
+    def remove(self, keys: Sequence[DefinitionKey], removed_by: str) -> None:
         """Remove definitions together: a tombstone for each. Failed executions that could be resumed are aborted, and
         open firings end.
 

@@ -24,7 +24,7 @@ _NAMES_PER_QUERY = 500
 class DefinitionVersions(CatalogPart):
     """Reads the versions of definitions. ``Definitions.register`` records them."""
 
-    def definition_versions(self, kind: DefinitionKind, name: str) -> list[DefinitionVersion]:
+    def of(self, kind: DefinitionKind, name: str) -> list[DefinitionVersion]:
         """Versions of a definition, oldest first; empty for an unknown name."""
         query = select(definition_versions).where(
             definition_versions.c.kind == kind, definition_versions.c.name == name
@@ -37,7 +37,7 @@ class DefinitionVersions(CatalogPart):
             versions.append(DefinitionVersion(key, row["number"], row["definition"], row["at"], row["by"], changes))
         return versions
 
-    def latest_version_numbers(self, kind: DefinitionKind) -> dict[str, int]:
+    def latest_numbers(self, kind: DefinitionKind) -> dict[str, int]:
         """Number of the newest version of each definition of a kind, by name."""
         columns = definition_versions.c
         query = select(columns.name, func.max(columns.number)).where(columns.kind == kind).group_by(columns.name)

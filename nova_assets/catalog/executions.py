@@ -23,6 +23,7 @@ from nova_assets.catalog.execution_rows import (
 )
 from nova_assets.catalog.leases import is_live
 from nova_assets.catalog.notification_outbox import notify_failed, notify_launched
+from nova_assets.catalog.read_pins import delete_reader
 from nova_assets.catalog.tables import executions, pins
 from nova_assets.model.execution import BeginRequest, Execution, ExecutionState, Pin
 
@@ -53,11 +54,11 @@ class Executions(CatalogPart):
         """
         return self.database.read(lambda c: decide_begin(c, self.database, request, lock=False).pins)
 
-    def execution(self, execution_id: str) -> Execution:
+    def get(self, execution_id: str) -> Execution:
         """Execution with an id. Raises ExecutionNotLive if it does not exist."""
         return self.database.read(lambda c: execution_from_row(c, read_execution_row(c, execution_id)))
 
-    def executions(
+    def find(
         self,
         binding: str | None = None,
         limit: int = 100,
@@ -92,11 +93,11 @@ class Executions(CatalogPart):
         query = query.order_by(executions.c.started_at.desc(), executions.c.id).limit(limit)
         return self.database.read(lambda c: executions_from_rows(c, c.execute(query).mappings().all()))
 
-    def running_executions(self) -> list[Execution]:
+    def running(self) -> list[Execution]:
         """Running executions, oldest first."""
         return self.database.read(lambda c: read_executions(c, executions.c.state == "running"))
 
-    def execution_counts(self) -> dict[tuple[str, str, str], int]:
+    def counts(self) -> dict[tuple[str, str, str], int]:
         """Total number of executions by (binding, partition, status). Never decreases.
 
         The status is ``launched``, ``succeeded`` or ``failed``.
@@ -202,6 +203,10 @@ class Executions(CatalogPart):
                 mark_aborted(c, execution_id, reason, self.database, counts_as_failure=counts_as_failure)
 
         self.database.write(abort_unless_ended)
+
+    def delete_reader(self, execution_id: str) -> None:
+        """Delete the execution and the pins of a reader that has ended. Other executions stay unchanged."""
+        self.database.write(lambda c: delete_reader(c, execution_id))
 
     def _begin_in_transaction(self, c: Connection, request: BeginRequest) -> Execution:
         decision = decide_begin(c, self.database, request, lock=True)

@@ -23,13 +23,13 @@ from nova_assets.model.scheduler_state import RunningTask
 class Firings(CatalogPart):
     """Firings of bindings, numbered from 1 and added by compare-and-set."""
 
-    def firing(self, firing_id: str) -> Firing | None:
+    def get(self, firing_id: str) -> Firing | None:
         """Firing with an id; None if it does not exist."""
         query = select(firings).where(firings.c.id == firing_id)
         row = self.database.read(lambda c: c.execute(query).mappings().first())
         return None if row is None else _firing_from_row(row)
 
-    def firings(
+    def find(
         self, binding: str | None = None, limit: int = 100, *, among_bindings: Sequence[str] | None = None
     ) -> list[Firing]:
         """Firings, latest first.
@@ -45,11 +45,11 @@ class Firings(CatalogPart):
             query = query.where(firings.c.binding.in_(among_bindings))
         return [_firing_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None:
+    def last(self, binding: str, partition: str = WHOLE) -> Firing | None:
         """Latest firing of a binding, in one of its partitions."""
         return self.database.read(lambda c: _latest_firing(c, binding, partition))
 
-    def executions_of_firing(self, firing: Firing) -> tuple[FiringRun, ...]:
+    def executions_of(self, firing: Firing) -> tuple[FiringRun, ...]:
         """Executions that a firing has requested."""
         query = select(executions).where(
             executions.c.binding == firing.binding,
@@ -83,7 +83,7 @@ class Firings(CatalogPart):
         query = select(firings.c.partition).where(firings.c.binding == binding, firings.c.state == "requested")
         return frozenset(self.database.read(lambda c: c.execute(query).scalars().all()))
 
-    def record_firing(
+    def record(
         self, binding: str, after_n: int, positions: Mapping[str, Any], partition: str = WHOLE, why: str = ""
     ) -> Firing | None:
         """Record the firing after number ``after_n``.
@@ -116,7 +116,7 @@ class Firings(CatalogPart):
         except _ConcurrentFiring:
             return None
 
-    def retry_firing(self, firing_id: str, attempt: int) -> Firing | None:
+    def retry(self, firing_id: str, attempt: int) -> Firing | None:
         """Start the next attempt of a firing after attempt ``attempt`` failed.
 
         Returns:
@@ -131,7 +131,7 @@ class Firings(CatalogPart):
 
         return self.database.write(increment_attempt)
 
-    def end_firing(self, firing_id: str, state: str, why: str = "") -> None:
+    def end(self, firing_id: str, state: str, why: str = "") -> None:
         """Mark a firing as committed or abandoned. A firing that has ended stays unchanged."""
         conditions = (firings.c.id == firing_id, firings.c.state == "requested")
         values = {"state": state, **({"why": why} if why else {})}

@@ -27,8 +27,8 @@ from nova_assets.catalog.tables import (
     published_versions,
     staged_blocks,
 )
-from nova_assets.catalog.timeline_reads import read_history_of_partitions
 from nova_assets.catalog.timeline_steps import append_step
+from nova_assets.catalog.timelines import read_history_of_partitions
 from nova_assets.model.block import Block
 from nova_assets.model.retention import CollectedGarbage, ConsumerPosition, PinnedRead, RetentionState
 from nova_assets.plan.garbage_collection import blocks_to_collect, retention_verdicts
@@ -59,7 +59,7 @@ class GarbageCollection(CatalogPart):
         load_channel_state(self.database, channel)  # raises if the channel is not registered
         return self.database.read(lambda c: read_retention_state(c, self.database, channel, retain_seconds, partitions))
 
-    def collect_garbage(
+    def collect(
         self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
     ) -> CollectedGarbage:
         """Mark as collected every block that is not retained. No later plan uses these blocks.

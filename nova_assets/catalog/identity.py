@@ -1,13 +1,15 @@
-"""Identity of the catalog, and of the warehouse that belongs to it."""
+"""Identity and condition of the catalog, and identity of the warehouse that belongs to it."""
 
 from __future__ import annotations
 
 import secrets
 
-from sqlalchemy import Connection, case, select, update
+from sqlalchemy import Connection, case, inspect, literal, select, text, update
+from sqlalchemy.exc import DatabaseError
 
+from nova_assets.catalog import schema_version
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.tables import blocks, catalog_identity, channels, commits, files
+from nova_assets.catalog.tables import blocks, catalog_identity, channels, commits, files, metadata
 
 LEAST_SKIPPED_NUMBERS = 1_000_000
 _MOST_SKIPPED_NUMBERS = 20_000_000
@@ -25,13 +27,13 @@ def skip_numbers(c: Connection) -> None:
 
 
 class Identity(CatalogPart):
-    """Reads the catalog's identity, and links the catalog to one warehouse."""
+    """Reads the catalog's identity, links the catalog to one warehouse, and checks whether it is readable."""
 
-    def identity(self) -> str:
+    def get(self) -> str:
         """Identity of this catalog, independent of its name and location."""
         return str(self.database.read(lambda c: c.execute(select(catalog_identity.c.id)).scalar_one()))
 
-    def warehouse_identity_and_address(self) -> tuple[str | None, str | None]:
+    def warehouse(self) -> tuple[str | None, str | None]:
         """Identity and first address of the warehouse; None for both if nothing was written yet."""
         row = self.database.read(
             lambda c: c.execute(select(catalog_identity.c.warehouse, catalog_identity.c.warehouse_address)).one()
@@ -80,3 +82,42 @@ class Identity(CatalogPart):
         query = select(files.c.path).join(blocks, files.c.block_id == blocks.c.id).where(is_live_block)
         query = query.join(commits, commits.c.id == blocks.c.commit_id).order_by(commits.c.at.desc()).limit(1)
         return self.database.read(lambda c: c.execute(query).scalar())
+
+    def file_problem(self) -> str | None:
+        """Why this process cannot use the file of the catalog any more, without host or folder names; None if it can.
+
+        SQLite does not notice that its file was removed or replaced, so ``stat`` examines the file. Nothing here may
+        open the file: closing it would drop SQLite's locks ("How To Corrupt An SQLite Database File", section 2.2).
+        """
+        return self.database.backend.find_file_problem()
+
+    def check_writable(self) -> str:
+        """One-line description of the catalog. Raises CatalogUnavailable."""
+        self.database.write(lambda c: c.execute(text("SELECT 1")))
+        kind = "SQLite" if self.database.is_sqlite else "PostgreSQL"
+        return f"{kind}, version {schema_version.current_version(self.database)}, {self.database.masked_url}"
+
+    def damage(self) -> str | None:
+        """Damage of the catalog, described without host or folder names; None if the catalog is readable.
+
+        Raises:
+            CatalogUnavailable: the database does not answer.
+            CatalogVersion: another version of this package has migrated the catalog since it was opened.
+        """
+        return self.database.read(_find_table_damage)
+
+
+def _find_table_damage(c: Connection) -> str | None:
+    try:
+        schema_version.check_current(c)
+        existing = set(inspect(c).get_table_names())
+        missing = [t.name for t in metadata.sorted_tables if t.name not in existing]
+        if missing:
+            return f"the table {', '.join(missing)} is missing"
+        for table in metadata.sorted_tables:
+            c.execute(select(literal(1)).select_from(table).limit(1)).first()
+    except DatabaseError as error:
+        if "malformed" in str(error.orig) or "not a database" in str(error.orig):
+            return "its file is damaged: it cannot be read as a database"
+        raise
+    return None

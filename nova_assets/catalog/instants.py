@@ -23,7 +23,7 @@ _COMMITS_PER_QUERY = 500
 class Instants(CatalogPart):
     """Reads the instants of channels. Each answer shows the state at one moment."""
 
-    def timeline(self, channel: str, limit: int | None = None) -> list[Instant]:
+    def of(self, channel: str, limit: int | None = None) -> list[Instant]:
         """Instants of a channel, oldest first; requested instants last.
 
         Args:
@@ -42,7 +42,7 @@ class Instants(CatalogPart):
         )
         return instants if limit is None else instants[max(0, len(instants) - limit) :]
 
-    def instant_summaries(self, channel: str, after: int, limit: int) -> list[InstantSummary]:
+    def summaries(self, channel: str, after: int, limit: int) -> list[InstantSummary]:
         """Summaries of the first complete instants after a step."""
         query = select(steps).where(steps.c.channel == channel, steps.c.n > after).order_by(steps.c.n).limit(limit)
 

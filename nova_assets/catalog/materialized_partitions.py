@@ -20,7 +20,7 @@ _PARTITIONS_PER_QUERY = 300
 class MaterializedPartitions(CatalogPart):
     """Reads the existing partitions of channels, and the versions that were read for them."""
 
-    def partitions_updated_since(self, channel: str, after_number: int) -> list[str]:
+    def updated_since(self, channel: str, after_number: int) -> list[str]:
         """Partitions of a channel that got data or were dropped after a number."""
         parameters = {"channel": channel, "number": after_number}
         return sorted(self.database.read(lambda c: c.execute(_UPDATED_SINCE_QUERY, parameters).scalars().all()))
@@ -37,9 +37,7 @@ class MaterializedPartitions(CatalogPart):
 
         return self.database.read(read)
 
-    def materialized_partitions(
-        self, channel: str, partitions: Iterable[str] | None = None
-    ) -> dict[str, MaterializedPartition]:
+    def materialized(self, channel: str, partitions: Iterable[str] | None = None) -> dict[str, MaterializedPartition]:
         """Existing partitions of a channel, with their newest number and the versions that were read for it.
 
         Args:

@@ -94,14 +94,14 @@ class Notifications(CatalogPart):
         held = update(notifiers).where(notifiers.c.name == name, notifiers.c.owner == owner)
         self.database.write(lambda c: c.execute(held.values(owner=None, lease_until=None)))
 
-    def first_waiting_notifications(self, notifier: str) -> list[QueuedNotification]:
+    def first_waiting(self, notifier: str) -> list[QueuedNotification]:
         """Oldest waiting notification of each subject, oldest first, without those that wait for a retry."""
         n, now = notifications.c, self.database.clock()
         first = select(func.min(n.n)).where(n.notifier == notifier, n.state == "waiting").group_by(n.subject)
         is_due = or_(n.retry_at.is_(None), n.retry_at <= now)
         return self._read_queue(and_(n.n.in_(first), is_due), _MAX_SUBJECTS_PER_PASS)
 
-    def queued_notifications(self, limit: int = 100, *, undeliverable: bool | None = None) -> list[QueuedNotification]:
+    def queued(self, limit: int = 100, *, undeliverable: bool | None = None) -> list[QueuedNotification]:
         """Notifications that are not delivered, oldest first.
 
         Args:
@@ -124,7 +124,7 @@ class Notifications(CatalogPart):
         values = {"state": state, "attempts": queued.attempts + 1, "retry_at": retry_at, "error": error}
         self.database.write(lambda c: c.execute(update(notifications).where(*_row_of(queued)).values(**values)))
 
-    def drop_oldest_notifications(self, notifier: str, kept: int) -> int:
+    def drop_oldest(self, notifier: str, kept: int) -> int:
         """Delete the oldest notifications of a notifier beyond a number, and count them. Returns their number."""
         n = notifications.c
         size = select(func.count()).where(n.notifier == notifier)
@@ -141,7 +141,7 @@ class Notifications(CatalogPart):
 
         return self.database.write(drop) if self.database.read(excess) > 0 else 0
 
-    def retry_notifications(self) -> int:
+    def retry(self) -> int:
         """Make all waiting and undeliverable notifications due at once. Returns their number."""
         is_held = or_(notifications.c.state == "undeliverable", notifications.c.retry_at.is_not(None))
         values = {"state": "waiting", "attempts": 0, "retry_at": None}

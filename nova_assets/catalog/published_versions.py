@@ -19,7 +19,7 @@ from nova_assets.model.published_version import PublishedContent, PublishedVersi
 class PublishedVersions(CatalogPart):
     """Records the published versions of channels."""
 
-    def published_versions(self, channel: str, table: str | None = None) -> list[PublishedVersion]:
+    def find(self, channel: str, table: str | None = None) -> list[PublishedVersion]:
         """Published versions of a channel that readers may still use, latest first.
 
         Args:
@@ -33,7 +33,7 @@ class PublishedVersions(CatalogPart):
         )
         return [_version_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def open_published_version(
+    def open(
         self, execution_id: str, table: str, content: PublishedContent, fingerprint: str, shown_number: int = 0
     ) -> PublishedVersion:
         """Open the next version of a table. From now on no file that it lists is deleted, even if publishing fails.
@@ -52,7 +52,7 @@ class PublishedVersions(CatalogPart):
             lambda c: self._open_version(c, execution_id, table, content, fingerprint, shown_number)
         )
 
-    def delete_published_versions(self, channel: str, table: str, numbers: Iterable[int]) -> None:
+    def delete(self, channel: str, table: str, numbers: Iterable[int]) -> None:
         """Delete the records of versions that readers can no longer use."""
         conditions = (
             published_versions.c.channel == channel,

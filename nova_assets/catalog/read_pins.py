@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, delete, select
 
-from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.leases import is_unended_with_lapsed_lease
 from nova_assets.catalog.tables import executions, pins
@@ -22,13 +21,10 @@ _IS_READER = executions.c.binding.is_(None) & (executions.c.purpose == "read")
 """Executions that hold pins for a reader. Named consumers keep their executions, since these move cursors."""
 
 
-class ReadPins(CatalogPart):
-    """Pins of readers. A read leaves no rows in the catalog after its end."""
-
-    def delete_reader(self, execution_id: str) -> None:
-        """Delete the execution and the pins of a reader that has ended. Other executions stay unchanged."""
-        reader_query = select(executions.c.id).where(_IS_READER, executions.c.id == execution_id)
-        self.database.write(lambda c: _delete_executions(c, list(c.execute(reader_query).scalars())))
+def delete_reader(c: Connection, execution_id: str) -> None:
+    """Delete the execution and the pins of a reader that has ended. Other executions stay unchanged."""
+    query = select(executions.c.id).where(_IS_READER, executions.c.id == execution_id)
+    _delete_executions(c, list(c.execute(query).scalars()))
 
 
 def delete_dead_readers(database: Database, grace_seconds: float) -> int:

@@ -19,23 +19,23 @@ from nova_assets.model.seal import AddSeal, Seal, Sealing
 class Seals(CatalogPart):
     """Reads the seals of channels."""
 
-    def seals(self, channel: str, limit: int = 1000) -> list[Seal]:
+    def find(self, channel: str, limit: int = 1000) -> list[Seal]:
         """Seals of a channel, latest first."""
         query = select(seals).where(seals.c.channel == channel)
         query = query.order_by(seals.c.at.desc(), seals.c.grp.desc(), seals.c.version.desc()).limit(limit)
         return [_seal_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def latest_seals(self, channel: str) -> dict[str, Seal]:
+    def latest(self, channel: str) -> dict[str, Seal]:
         """Latest seal of each group."""
         query = select(seals).where(seals.c.channel == channel).order_by(seals.c.version)
         return {r["grp"]: _seal_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())}
 
-    def seal_count(self, channel: str) -> int:
+    def count(self, channel: str) -> int:
         """Number of seals ever made for a channel. Never decreases."""
         query = select(func.count()).select_from(seals).where(seals.c.channel == channel)
         return int(self.database.read(lambda c: c.execute(query).scalar()) or 0)
 
-    def seal_counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Number of seals ever made, for each channel that has one."""
         query = select(seals.c.channel, func.count()).group_by(seals.c.channel)
         return self.database.read(lambda c: query_as_dict(c, query))

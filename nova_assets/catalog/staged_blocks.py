@@ -21,7 +21,7 @@ from nova_assets.model.execution import Execution
 class StagingArea(CatalogPart):
     """Records staged blocks, and finds those whose files can be swept."""
 
-    def record_staged_blocks(self, blocks: Sequence[StagedBlock]) -> None:
+    def record(self, blocks: Sequence[StagedBlock]) -> None:
         """Record blocks before their files are written."""
         if not blocks:
             return
@@ -66,7 +66,7 @@ class StagingArea(CatalogPart):
                 block_id=block_id,
             )
 
-    def drop_staged_blocks(self, execution_id: str, ports: Iterable[str]) -> None:
+    def drop(self, execution_id: str, ports: Iterable[str]) -> None:
         """Void the blocks staged on some ports, whose tasks run again."""
         conditions = (
             staged_blocks.c.execution_id == execution_id,
@@ -85,7 +85,7 @@ class StagingArea(CatalogPart):
 
         self.database.write(void_blocks)
 
-    def staged_blocks(self, execution_id: str) -> list[StagedBlock]:
+    def of(self, execution_id: str) -> list[StagedBlock]:
         """Staged blocks of an execution that are not void, oldest first."""
         query = (
             select(staged_blocks)
@@ -94,7 +94,7 @@ class StagingArea(CatalogPart):
         )
         return [_staged_block_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def sweepable_blocks(self, grace_seconds: float, resweep_after: float = 0.0) -> list[StagedBlock]:
+    def sweepable(self, grace_seconds: float, resweep_after: float = 0.0) -> list[StagedBlock]:
         """Staged blocks of executions that ended or lapsed more than a grace period ago. Aborts the lapsed executions.
 
         Args:
@@ -129,7 +129,7 @@ class StagingArea(CatalogPart):
             _, blocks = self.database.read(read_blocks)
         return blocks
 
-    def executions_with_staged_blocks(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
+    def executions_with_blocks(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
         """Executions that have not ended, or whose staged blocks are not swept, with these blocks."""
         query = select(staged_blocks).where(
             staged_blocks.c.folder != SKIPPED_FOLDER, staged_blocks.c.swept_at.is_(None)

@@ -30,7 +30,7 @@ tokens = Table(
 class Tokens(CatalogPart):
     """Stores access tokens with their rights."""
 
-    def add_token(self, token: Token) -> None:
+    def add(self, token: Token) -> None:
         """Store a token.
 
         Raises:
@@ -50,18 +50,18 @@ class Tokens(CatalogPart):
         except _TokenNameTaken as error:
             raise self._name_taken_error(token.name) from error
 
-    def token(self, token_id: str) -> Token | None:
+    def get(self, token_id: str) -> Token | None:
         """Token with an id, valid or not; None if it does not exist."""
         query = select(tokens).where(tokens.c.id == token_id)
         row = self.database.read(lambda c: c.execute(query).mappings().one_or_none())
         return None if row is None else _token_from_row(row)
 
-    def tokens(self) -> list[Token]:
+    def all(self) -> list[Token]:
         """All tokens, oldest first, including those that are no longer valid."""
         query = select(tokens).order_by(tokens.c.created_at, tokens.c.name)
         return [_token_from_row(row) for row in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def revoke_token(self, name: str) -> bool:
+    def revoke(self, name: str) -> bool:
         """Revoke a token.
 
         Returns:
@@ -74,7 +74,7 @@ class Tokens(CatalogPart):
         )
 
     def _name_taken_error(self, name: str) -> DefinitionConflict:
-        existing = next((t for t in self.tokens() if t.name == name), None)
+        existing = next((t for t in self.all() if t.name == name), None)
         return token_name_taken_error(name, existing, self.database.clock())
 
 

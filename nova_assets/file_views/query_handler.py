@@ -42,6 +42,9 @@ class ViewQueryHandler:
         self.follower = follower
         self.catalog = follower.catalog
 
+    def close(self) -> None:
+        self.follower.close()
+
     def history_answer(
         self,
         channel: str,
@@ -65,7 +68,7 @@ class ViewQueryHandler:
             if answer is not None:
                 return answer
         # Only the catalog knows the schema before the view began.
-        channel_head, loaded_history = self.catalog.head_and_history(channel, at, scope, since, back_to)
+        channel_head, loaded_history = self.catalog.timelines.head_and_history(channel, at, scope, since, back_to)
         return responses.encode_history_without_view(
             loaded_history, self._proof_from_catalog(channel_head, known_position)
         )
@@ -118,7 +121,7 @@ class ViewQueryHandler:
     ) -> bytes:
         """Files that contain the changes (see ``responses.encode_changed_files``)."""
         if self._prefers_catalog(channel, scope, since):
-            channel_head, history = self.catalog.head_and_history(channel, at, scope, since, 0)
+            channel_head, history = self.catalog.timelines.head_and_history(channel, at, scope, since, 0)
             return responses.encode_changed_files_of_history(
                 history, since, self._proof_from_catalog(channel_head, known_position)
             )
@@ -159,7 +162,7 @@ class ViewQueryHandler:
         position, kept_instants = self.follower.ask(channel, read_instants, [], known_position)
         if kept_instants is not None:
             return position, kept_instants
-        instants = [ViewInstant(*summary) for summary in self.catalog.instant_summaries(channel, after, limit)]
+        instants = [ViewInstant(*summary) for summary in self.catalog.instants.summaries(channel, after, limit)]
         return position, [instant for instant in instants if instant.n <= position.step]
 
     def collect(self, channel: str, retain_seconds: float) -> CollectedGarbage:
@@ -168,7 +171,7 @@ class ViewQueryHandler:
         The view finds the partitions with such blocks, starting at the oldest retained version. The catalog decides
         under its lock which blocks to collect.
         """
-        retention_state = self.catalog.retention_state(channel, retain_seconds, ())
+        retention_state = self.catalog.garbage.retention_state(channel, retain_seconds, ())
         oldest_number = oldest_retained_version(retention_state)
 
         def find_collectable(view: ChannelView) -> tuple[int, dict[str, str]]:
@@ -181,7 +184,7 @@ class ViewQueryHandler:
         step, partition_by_block = self.follower.ask(channel, find_collectable)
         partitions = sorted(set(partition_by_block.values()))
         collection = (
-            self.catalog.collect_garbage(channel, retain_seconds, partitions)
+            self.catalog.garbage.collect(channel, retain_seconds, partitions)
             if partitions
             else CollectedGarbage(channel, ())
         )
@@ -246,7 +249,7 @@ class ViewQueryHandler:
     ) -> tuple[Link, ...]:
         if known_position is None or known_position == position:
             return ()
-        steps = self.catalog.steps_without_blocks(channel, known_position, LINKS + 1)
+        steps = self.catalog.timelines.steps_without_blocks(channel, known_position, LINKS + 1)
         if steps is None:
             raise TimelineDiffers(f"the timeline of channel {channel!r} was replaced", channel=channel)
         links = tuple((s.action, s.commit_id) for s in steps if s.position.step <= position.step)

@@ -1,6 +1,7 @@
 """Catalog that reads channel histories through views of a service or of this process.
 
-If the views cannot answer, the catalog itself does.
+If the views cannot answer, the catalog itself does. Commits are checked by the catalog as usual, so views affect only
+speed, never correctness.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import StorageFailed
 from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.responses import TimelineProof, decode_history
 from nova_assets.file_views.view_entries import ViewDamaged
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.retention import CollectedGarbage
@@ -23,26 +24,32 @@ from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
 
 
-class ViewedCatalog:
-    """A catalog that reads the histories of channels through views where possible.
-
-    All other methods behave as in the catalog. An answer is as new as the call: the catalog gives the current position
-    of the channel in one row. Commits are checked by the catalog as usual, so views affect only speed, never
-    correctness.
+def catalog_through_views(catalog: Catalog, source: ViewServiceClient | ViewQueryHandler) -> Catalog:
+    """The catalog, with histories that are read through views.
 
     Args:
-        source: client of a view service, or handler of this process's own views.
+        source: client of a view service, or handler of this process's own views. It is closed with the catalog.
+    """
+    if isinstance(source, ViewServiceClient):
+        parts: dict[str, Any] = {"commits": _CommitsWithAnswerCounts(catalog, source)}
+    else:
+        parts = {"garbage": _GarbageOfViews(catalog, source)}
+    return replace(catalog, views=source, histories=cast(Any, _ViewedHistories(catalog, source)), **parts)
+
+
+class _ViewedHistories:
+    """Histories through views. An answer is as new as the call: the catalog gives the current position of the channel
+    in one row.
     """
 
     def __init__(self, catalog: Catalog, source: ViewServiceClient | ViewQueryHandler) -> None:
         self._catalog = catalog
         self._source = source
-        self._reported_counts = {"served": 0}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
+        return getattr(self._catalog.histories, name)
 
-    def history(
+    def of(
         self,
         channel: str,
         at: int | None = None,
@@ -51,14 +58,14 @@ class ViewedCatalog:
         *,
         back_to: int | None = None,
     ) -> History:
-        """As ``Catalog.history``. Raises ChannelNotFound, VersionNotFound."""
+        """As ``Histories.of``. Raises ChannelNotFound, VersionNotFound."""
 
         def from_catalog() -> History:
-            return self._catalog.history(channel, at, scope, since, back_to=back_to)
+            return self._catalog.histories.of(channel, at, scope, since, back_to=back_to)
 
         # The current position is read first. Whoever retains the requested version pinned it earlier, so it is not
         # collected at that position.
-        state = self._catalog.channel(channel)
+        state = self._catalog.definitions.channel(channel)
         number, known_position = state.head if at is None else at, state.position
         if not 0 <= number <= state.head:
             return from_catalog()
@@ -84,37 +91,6 @@ class ViewedCatalog:
             self._source, (channel, scope, number, since or 0, back_to or 0, known_position), from_catalog
         )
 
-    def commit(self, request: CommitRequest) -> Commit:
-        """As ``Catalog.commit``.
-
-        The details of the commit include the service's answer counts since the last commit.
-        """
-        if isinstance(self._source, ViewServiceClient) and (new_counts := self._counts_since_last_call()):
-            request = replace(request, details={**request.details, "views": new_counts})
-        return self._catalog.commit(request)
-
-    def collect_garbage(
-        self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
-    ) -> CollectedGarbage:
-        """As ``Catalog.collect_garbage``. A view of this process finds the partitions with blocks to collect."""
-        if partitions is None and isinstance(self._source, ViewQueryHandler):
-            with suppress(StorageFailed, ViewDamaged):
-                return self._source.collect(channel, retain_seconds)
-        return self._catalog.collect_garbage(channel, retain_seconds, partitions)
-
-    def close(self) -> None:
-        try:
-            if isinstance(self._source, ViewServiceClient):
-                self._source.close()
-            else:
-                self._source.follower.close()
-        finally:
-            self._catalog.close()
-
-    @property
-    def views(self) -> ViewServiceClient | ViewQueryHandler:
-        return self._source
-
     def _history_from_own_views(
         self, handler: ViewQueryHandler, arguments: tuple[Any, ...], fallback: Callable[[], History]
     ) -> History:
@@ -123,9 +99,29 @@ class ViewedCatalog:
         except (NovaError, ViewDamaged):
             return fallback()  # the catalog answers or raises the right error
 
+
+class _CommitsWithAnswerCounts:
+    """Commits whose details say how often the service of views has answered."""
+
+    def __init__(self, catalog: Catalog, source: ViewServiceClient) -> None:
+        self._catalog = catalog
+        self._source = source
+        self._reported_counts = {"served": 0}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog.commits, name)
+
+    def commit(self, request: CommitRequest) -> Commit:
+        """As ``Commits.commit``.
+
+        The details of the commit include the service's answer counts since the last commit.
+        """
+        if new_counts := self._counts_since_last_call():
+            request = replace(request, details={**request.details, "views": new_counts})
+        return self._catalog.commits.commit(request)
+
     def _counts_since_last_call(self) -> dict[str, int]:
         """Answer counts since the last call."""
-        assert isinstance(self._source, ViewServiceClient)
         current_counts = {"served": self._source.counts.served, **self._source.counts.fell_back}
         new_counts = {
             reason: n - self._reported_counts.get(reason, 0)
@@ -136,6 +132,21 @@ class ViewedCatalog:
         return new_counts
 
 
-def catalog_through_views(catalog: Catalog, source: ViewServiceClient | ViewQueryHandler) -> Catalog:
-    """Wrap a catalog so that histories are read through views."""
-    return cast(Catalog, ViewedCatalog(catalog, source))
+class _GarbageOfViews:
+    """Garbage collection that asks the views of this process."""
+
+    def __init__(self, catalog: Catalog, source: ViewQueryHandler) -> None:
+        self._catalog = catalog
+        self._source = source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog.garbage, name)
+
+    def collect(
+        self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
+    ) -> CollectedGarbage:
+        """As ``GarbageCollection.collect``. A view of this process finds the partitions with blocks to collect."""
+        if partitions is None:
+            with suppress(StorageFailed, ViewDamaged):
+                return self._source.collect(channel, retain_seconds)
+        return self._catalog.garbage.collect(channel, retain_seconds, partitions)

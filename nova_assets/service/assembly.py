@@ -13,11 +13,11 @@ from fastapi import Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
 from prometheus_client import Counter, Gauge
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import SettingsError
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.view_updater import FollowerCounts
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.token import Token, mint_token
 from nova_assets.service.fast_lookups import FastFileLookups
 from nova_assets.service.http import problems
@@ -38,10 +38,10 @@ def build_service(store: Store, config: ServiceConfig) -> ServiceState:
     Raises:
         SettingsError: the store has no embedded file views.
     """
-    query_handler = getattr(store.catalog, "views", None)
+    query_handler = store.catalog.views
     if not isinstance(query_handler, ViewQueryHandler):
         raise SettingsError("the store has no embedded file views", expected='nova.open with service = "embedded"')
-    return ServiceState(store, query_handler, config, store.catalog.identity())
+    return ServiceState(store, query_handler, config, store.catalog.identity.get())
 
 
 def check_exposure(catalog: Catalog, config: ServiceConfig) -> Exposure:
@@ -50,7 +50,7 @@ def check_exposure(catalog: Catalog, config: ServiceConfig) -> Exposure:
     Raises:
         ServiceRefused: the configuration would let others access everything, or read the traffic.
     """
-    return resolve_exposure(config, any(t.is_valid(catalog.now()) for t in catalog.tokens()))
+    return resolve_exposure(config, any(t.is_valid(catalog.now()) for t in catalog.tokens.all()))
 
 
 def build_server(service: ServiceState, listening_socket: socket.socket | None = None) -> Server:
@@ -67,7 +67,7 @@ def build_server(service: ServiceState, listening_socket: socket.socket | None =
         FastFileLookups(make_app(service), service),
         config,
         check_exposure(catalog, config),
-        catalog.token,
+        catalog.tokens.get,
         catalog.now,
     )
     ViewMetrics(service.query_handler.follower, guarded_app.metrics)
@@ -100,7 +100,7 @@ def serve_views_in_background(store: Store, query_handler: ViewQueryHandler) -> 
     def find_token(token_id: str) -> Token | None:
         return token if secrets.compare_digest(token_id, token.id) else None
 
-    service = ServiceState(store, query_handler, config, store.catalog.identity())
+    service = ServiceState(store, query_handler, config, store.catalog.identity.get())
     guarded_app = GuardedApp(
         FastFileLookups(make_app(service, views_only=True), service),
         config,

@@ -27,20 +27,20 @@ _COMMITS_PER_QUERY = 300
 """Maximum number of commits in one query."""
 
 
-class TimelineReads(CatalogPart):
+class Timelines(CatalogPart):
     """Reads timelines from an instant on. Each answer shows the state at one moment."""
 
-    def channel_head(self, channel: str) -> ChannelHead:
+    def head(self, channel: str) -> ChannelHead:
         """Head and timeline position of a channel. Raises ChannelNotFound."""
         return self._check_channel_found(channel, self.database.read(lambda c: _read_channel_head(c, channel)))
 
-    def timeline_positions(self) -> dict[str, TimelinePosition]:
+    def positions(self) -> dict[str, TimelinePosition]:
         """Timeline position of every channel, by name."""
         query = select(channels.c.name, channels.c.step, channels.c.prefix)
         rows = self.database.read(lambda c: c.execute(query).all())
         return {name: TimelinePosition(step, prefix) for name, step, prefix in rows}
 
-    def timeline_steps(
+    def steps(
         self, channel: str, since: TimelinePosition, limit: int = 10_000
     ) -> tuple[ChannelHead, list[TimelineStep] | None]:
         """Head of a channel, and its complete instants after a position, oldest first.
