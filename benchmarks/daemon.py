@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.dagster_dev import ROOT, dagster_dev, waited_for
@@ -145,7 +145,9 @@ class Deployment:
             opened(None, settings) as store,
             dagster_dev(home, ["-f", "pipeline.py"], cwd=self.folder, environment=self.environment),
         ):
-            waited_for(lambda: len(store.catalog.bindings()) == self.size, "all bindings in the catalog", 900)
+            waited_for(
+                lambda: len(store.catalog.definitions.bindings()) == self.size, "all bindings in the catalog", 900
+            )
             rng = random.Random(self.size)
             took = []
             for n in range(rounds + 1):
@@ -164,10 +166,12 @@ class Deployment:
     def _insert_to_commit(self, store: Store, binding: int, number: int) -> float:
         began = time.time()
         store.insert(f"source{binding}", [{"id": number, "amount": 1.0}])
-        head = store.catalog.heads()[f"source{binding}"]
-        waited_for(lambda: [c.seq for c in store.catalog.cursors(f"b{binding}")] == [head], "the commit", 600, 0.05)
-        execution = store.catalog.executions(f"b{binding}", 1)[0]
-        return store.catalog.commit_by_id(execution.commit_id or "").at.timestamp() - began
+        head = store.catalog.scheduler.heads()[f"source{binding}"]
+        waited_for(
+            lambda: [c.seq for c in store.catalog.cursors.find(f"b{binding}")] == [head], "the commit", 600, 0.05
+        )
+        execution = store.catalog.executions.find(f"b{binding}", 1)[0]
+        return store.catalog.commits.by_id(execution.commit_id or "").at.timestamp() - began
 
     def _amounts(self) -> tuple[int, int]:
         lines = len((self.folder / "dagster.log").read_text().splitlines())

@@ -113,7 +113,7 @@ class Day:
         )
         self.store = nova.open(nova.Project(channels=[self.channel]), spark=spark, settings=config)
         self.now = DAY
-        self.store.catalog.database.clock = lambda: self.now  # type: ignore[attr-defined]
+        self.store.catalog.database.clock = lambda: self.now
 
     def deliver(self, letters: Sequence[Letter]) -> None:
         for letter in letters:
@@ -257,7 +257,7 @@ def main() -> None:
         day = Day(root, spark)
         hours, after, seal = replay(day, post)
         plain = [measure.cost_of(lambda: batch(spark, day.landing, root / "batch")) for _ in range(3)]
-        held = day.store.catalog.history("actions").blocks
+        held = day.store.catalog.histories.of("actions").blocks
         sizes: dict[str, int] = {}
         for block in held:
             if block.kind == "base":

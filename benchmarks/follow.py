@@ -78,7 +78,7 @@ def _in_a_folder(measured: Callable[[nova.Store, Path], list[float]]) -> list[fl
 
 
 def _has_reached(store: nova.Store, head: int) -> bool:
-    return store.catalog.channel(f"c{LENGTH}").head == head
+    return store.catalog.definitions.channel(f"c{LENGTH}").head == head
 
 
 def _times(store: nova.Store, rounds: int, run: Callable[[], Any]) -> list[float]:

@@ -77,10 +77,10 @@ class World:
         cursor = self.inserted
         waited_for(lambda: [c.seq for c in self.store.cursors("double")] == [cursor], "the commit", 180, PACE)
         done = self.store.executions("double", 1)[0]
-        firing = self.store.catalog.firing(done.firing_id or "")
+        firing = self.store.catalog.firings.get(done.firing_id or "")
         assert firing is not None
         record = self.instance.get_run_record_by_id(done.run_id)
-        commit = self.store.catalog.commit_by_id(done.commit_id or "")
+        commit = self.store.catalog.commits.by_id(done.commit_id or "")
         waited_for(lambda: self.instance.get_run_by_id(done.run_id).is_finished, "the end of the run", 180, PACE)
         moments = (
             inserted,

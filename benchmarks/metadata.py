@@ -21,7 +21,7 @@ from typing import Any
 import nova_assets as nova
 from benchmarks import catalogs, measure
 from benchmarks.bulk import Bulk
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
@@ -81,7 +81,7 @@ class World:
 
     def _fill(self, project: nova.Project, engine: NoFiles) -> Mapping[str, int]:
         catalog = open_catalog(self.url)
-        catalog.register(project.channels, project.bindings)
+        catalog.definitions.register(project.channels, project.bindings)
         check_or_adopt_warehouse(catalog, engine)
         catalog.close()
         bulk = Bulk(self.url)
@@ -111,7 +111,7 @@ class World:
 
     def visits(self, counts: bool) -> None:
         """The same of a channel with many partitions."""
-        head = self.store.catalog.channel("visits").head
+        head = self.store.catalog.definitions.channel("visits").head
         one = {"dt": "2023-01-03", "region": "r3"}
         works: dict[str, Callable[[], Any]] = {
             "plan new": lambda: self.store.plan("new_visits"),

@@ -60,7 +60,9 @@ class World:
             files = (DataFile(f"blocks/{block_id}/part.parquet", 1, 700),)
             manifest = Manifest(files, channel.schema)
             blocks.append(AddBlock(block_id, channel.name, "delta", manifest, channel.merge, f"p={n}", "insert"))
-        self.store.catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(blocks)))
+        self.store.catalog.commits.commit(
+            CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(blocks))
+        )
 
     def skip_what_was_made_up(self) -> None:
         """Move the cursor past the made-up blocks, which cannot be read."""
@@ -69,12 +71,12 @@ class World:
 
         store = self.store
         (cursor,) = store.cursors("whole")
-        begun = store.catalog.begin(
+        begun = store.catalog.executions.begin(
             BeginRequest(uuid.uuid4().hex, "whole", ("source",), ("source",), owner="benchmark")
         )
         moved = MoveCursor("whole", "source", cursor.seq, begun.pins["source"].head)
         request = CommitRequest(uuid.uuid4().hex, begun.id, begun.epoch, "whole", (), cursors=(moved,))
-        store.catalog.commit(request)
+        store.catalog.commits.commit(request)
 
     def insert(self) -> None:
         self.next += 3

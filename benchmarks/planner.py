@@ -30,7 +30,7 @@ import nova_assets as nova
 from benchmarks import measure
 from benchmarks.bulk import Bulk
 from benchmarks.metadata import NoFiles
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.partition_rule import InputState
 from nova_assets.plan.tick import Policy
@@ -97,7 +97,7 @@ class World:
         url = f"sqlite:///{root}/catalog.db"
         settings = load_settings(start_folder=root, catalog=url, warehouse=str(root / "wh"))
         catalog = open_catalog(url, lambda: NOW)
-        _, self.registered = timed(lambda: catalog.register(self.loaded.channels, self.loaded.bindings))
+        _, self.registered = timed(lambda: catalog.definitions.register(self.loaded.channels, self.loaded.bindings))
         catalog.close()
         _, self.filled = timed(lambda: self._fill(url))
         self.store = Store(settings, self.loaded, open_catalog(url, lambda: NOW), NoFiles(root / "wh", _SCHEMA))
@@ -162,7 +162,9 @@ class World:
         publish = [
             AddBlock(uuid.uuid4().hex, channel.name, "base", some, channel.merge, f"day={d}", "insert") for d in days
         ]
-        self.store.catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(publish)))
+        self.store.catalog.commits.commit(
+            CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(publish))
+        )
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:

@@ -88,7 +88,7 @@ def compare(bindings: int, parse: Callable[[Any], Any], rows: int, rounds: int, 
 
 
 def _shared_facts(store: nova.Store, execution: Any) -> list[dict[str, Any]]:
-    commit = None if execution.commit_id is None else store.catalog.commit_by_id(execution.commit_id)
+    commit = None if execution.commit_id is None else store.catalog.commits.by_id(execution.commit_id)
     tasks = [] if commit is None else commit.details.get("tasks", [])
     return [fact for t in tasks for fact in t.get("facts", {}).get("shared_rows", ())]
 

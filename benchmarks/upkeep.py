@@ -97,7 +97,7 @@ class World:
         return max((b for b in self._blocks() if b.kind == "base"), key=lambda b: b.hi)
 
     def _blocks(self) -> Any:
-        return self.store.catalog.history("facts").blocks
+        return self.store.catalog.histories.of("facts").blocks
 
     def _on_disk(self) -> int:
         return sum(p.stat().st_size for p in self.warehouse.rglob("*.parquet"))

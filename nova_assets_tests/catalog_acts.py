@@ -239,7 +239,7 @@ def read_rows(store: nova.Store) -> list[str]:
 
 
 def read_head(store: nova.Store) -> int:
-    return store.catalog.channel("events").head
+    return store.catalog.definitions.channel("events").head
 
 
 def check_integrity(catalog: Path) -> str:

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from sqlalchemy.engine import make_url
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
 from nova_assets.catalog.database import transactions
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.cli.main import COMMANDS, cli
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.masking import MASK, mask
@@ -234,7 +234,7 @@ def test_no_event_of_dagster_holds_a_secret(
         ran = job.execute_in_process(instance=instance, raise_on_error=False)
         assert not ran.success
         events = [serialize_value(event) for event in instance.all_logs(ran.run_id)]
-        kept = repr(store.catalog.executions(limit=10))
+        kept = repr(store.catalog.executions.find(limit=10))
     assert any("NOVA-TASK-FAILED" in event for event in events)
     assert_masked("\n".join(re.sub(r"File [^\n]*?\\n[^\n]*?\\n", "", event) for event in events) + kept)
 

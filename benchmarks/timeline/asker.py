@@ -40,12 +40,12 @@ def over_http(job: dict[str, Any]) -> Look:
 
 def in_catalog(job: dict[str, Any]) -> Look:
     """The catalog itself, as who plans a read asks it."""
-    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.catalog.open_catalog import open_catalog
 
     catalog, head = open_catalog(job["at"]), job["head"]
 
     def look(partition: str) -> int:
-        found = catalog.history(job["channel"], head, partition, back_to=head)
+        found = catalog.histories.of(job["channel"], head, partition, back_to=head)
         return sum(len(b.manifest.files) for b in found.blocks)
 
     return look
@@ -53,14 +53,14 @@ def in_catalog(job: dict[str, Any]) -> Look:
 
 def in_process(job: dict[str, Any]) -> Look:
     """Views in this process, without HTTP."""
-    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.catalog.open_catalog import open_catalog
     from nova_assets.file_views.query_handler import ViewQueryHandler
     from nova_assets.file_views.sqlite_storage import open_storage
     from nova_assets.file_views.timeline_follower import TimelineFollower
     from nova_assets.model.timeline import TimelinePosition
 
     catalog = open_catalog(job["catalog"])
-    storage = open_storage(job["storage"], Path(job["at"]), 64 * 2**20, catalog.identity())
+    storage = open_storage(job["storage"], Path(job["at"]), 64 * 2**20, catalog.identity.get())
     desk, known = ViewQueryHandler(TimelineFollower(catalog, storage)), TimelinePosition.parse(job["known"])
 
     def look(partition: str) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 import nova_assets as nova
 from benchmarks.bulk import Bulk
 from benchmarks.catalogs import Maker
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.commit import AddBlock, CommitRequest
@@ -79,9 +80,9 @@ def _name(n: int) -> str:
 def fill(url: str, size: Size, warehouse: Path) -> None:
     """Make a catalog that has the channel, as one from before steps were counted: each number is a commit of deltas."""
     catalog, events = open_catalog(url), channel()
-    catalog.register([events])
+    catalog.definitions.register([events])
     Warehouse(str(warehouse)).write_catalog_marker(
-        catalog.identity(), catalog.adopt_warehouse(uuid.uuid4().hex, str(warehouse))[0]
+        catalog.identity.get(), catalog.identity.adopt_warehouse(uuid.uuid4().hex, str(warehouse))[0]
     )
     catalog.close()
     bulk = Bulk(url)
@@ -97,13 +98,15 @@ def fill(url: str, size: Size, warehouse: Path) -> None:
     bulk.close()
 
 
-def commit(catalog: SqlCatalog, partitions: Sequence[str], files: int = 1) -> None:
+def commit(catalog: Catalog, partitions: Sequence[str], files: int = 1) -> None:
     """A delta for each of these partitions, at once."""
-    execution = catalog.begin(BeginRequest(uuid.uuid4().hex, None, pinned_channels=(NAME,), owner="benchmark"))
+    execution = catalog.executions.begin(
+        BeginRequest(uuid.uuid4().hex, None, pinned_channels=(NAME,), owner="benchmark")
+    )
     publish = []
     for partition in partitions:
         block = uuid.uuid4().hex
         paths = (f"blocks/{block}/part-{n:05d}-0123456789abcdef-c000.zstd.parquet" for n in range(files))
         manifest = Manifest(tuple(DataFile(p, 2_000, 40_000, {}) for p in paths), parse_ddl(_DDL))
         publish.append(AddBlock(block, NAME, "delta", manifest, Append(), partition, "insert"))
-    catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(publish)))
+    catalog.commits.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(publish)))

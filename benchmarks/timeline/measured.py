@@ -13,7 +13,8 @@ from typing import Any
 from benchmarks.timeline import askers, events, process
 from benchmarks.timeline.events import NAME, Size
 from benchmarks.timeline.served import Served
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets_tests.listings import Listings, NoCounting
 
 
@@ -36,7 +37,7 @@ class Place:
 def asked_of_catalog(place: Place) -> dict[str, Any]:
     """Lookups without a service."""
     catalog = open_catalog(place.catalog)
-    job = {"way": "catalog", "at": place.catalog, "channel": NAME, "head": catalog.channel(NAME).head}
+    job = {"way": "catalog", "at": place.catalog, "channel": NAME, "head": catalog.definitions.channel(NAME).head}
     catalog.close()
     return asdict(_asked(place, job))
 
@@ -62,7 +63,7 @@ def measured(place: Place, views: str) -> dict[str, Any]:
         figures["sync"] = _synced(place, service, catalog)
         figures["stopped"] = service.stop()
     figures["on disk"] = service.on_disk()
-    known = str(catalog.channel_head(NAME).position)
+    known = str(catalog.timelines.head(NAME).position)
     inside = {"way": "process", "at": str(service.views), "catalog": place.catalog, "storage": views, "known": known}
     figures["in process"] = asdict(_asked(place, {**inside, "channel": NAME}, clients=1))
     figures["restarted"] = _restarted(place, folder, views, catalog)
@@ -90,10 +91,10 @@ def _counted(place: Place, job: dict[str, Any], pid: int) -> tuple[dict[str, Any
         return asdict(_asked(place, job, pid)), None
 
 
-def _is_right(place: Place, service: Served, catalog: SqlCatalog) -> None:
+def _is_right(place: Place, service: Served, catalog: Catalog) -> None:
     """That the service answers what the catalog has."""
     for partition in random.Random(7).sample(events.names(place.size), 5):
-        there = {f.path for b in catalog.history(NAME, None, partition).blocks for f in b.manifest.files}
+        there = {f.path for b in catalog.histories.of(NAME, None, partition).blocks for f in b.manifest.files}
         if set(service.files(partition)) != there:
             raise RuntimeError(f"the service is wrong about {partition}")
 
@@ -110,7 +111,7 @@ def _asked_of_all(place: Place, service: Served) -> dict[str, float]:
     return {what: statistics.median(seconds) for what, seconds in found.items()}
 
 
-def _synced(place: Place, service: Served, catalog: SqlCatalog) -> dict[str, float]:
+def _synced(place: Place, service: Served, catalog: Catalog) -> dict[str, float]:
     """Medians of the first lookup after a commit, and of lookups when nothing has happened."""
     rng, named = random.Random(3), events.names(place.size)
     found: dict[str, list[float]] = {}
@@ -126,7 +127,7 @@ def _synced(place: Place, service: Served, catalog: SqlCatalog) -> dict[str, flo
             touched = rng.sample(named, count)
             before = len(service.files(touched[0]))
             events.commit(catalog, touched)
-            known = str(catalog.channel_head(NAME).position)
+            known = str(catalog.timelines.head(NAME).position)
             if len(timed(f"{count:,} touched", touched[0], known)) != before + 1:
                 raise RuntimeError("the service did not see a commit")
             timed("nothing new", rng.choice(named), known)
@@ -134,11 +135,11 @@ def _synced(place: Place, service: Served, catalog: SqlCatalog) -> dict[str, flo
     return {what: statistics.median(seconds) for what, seconds in found.items()}
 
 
-def _restarted(place: Place, folder: Path, views: str, catalog: SqlCatalog) -> dict[str, float]:
+def _restarted(place: Place, folder: Path, views: str, catalog: Catalog) -> dict[str, float]:
     """Seconds from the start of the process until the first answer that is right, and until some more."""
     rng, named = random.Random(5), events.names(place.size)
-    known, first = str(catalog.channel_head(NAME).position), rng.choice(named)
-    there = {f.path for b in catalog.history(NAME, None, first).blocks for f in b.manifest.files}
+    known, first = str(catalog.timelines.head(NAME).position), rng.choice(named)
+    there = {f.path for b in catalog.histories.of(NAME, None, first).blocks for f in b.manifest.files}
     with Served(place.catalog, place.warehouse, folder, views) as service:
         if set(service.files(first, known)) != there:
             raise RuntimeError(f"the service is wrong about {first}")

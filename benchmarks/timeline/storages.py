@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import measure
 from benchmarks.timeline import events, process
 from benchmarks.timeline.events import NAME, Size
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
@@ -69,7 +69,7 @@ class _Views:
     def __init__(self, job: Mapping[str, Any]) -> None:
         self.job = job
         self.catalog = open_catalog(job["catalog"])
-        self.storage = open_storage(job["kind"], Path(job["folder"]), MEMORY, self.catalog.identity())
+        self.storage = open_storage(job["kind"], Path(job["folder"]), MEMORY, self.catalog.identity.get())
         if self.storage.name != job["kind"]:
             raise RuntimeError(f"{job['kind']} could not be opened")
         self.handler = ViewQueryHandler(TimelineFollower(self.catalog, self.storage))
@@ -79,7 +79,7 @@ class _Views:
 
     def lookups(self) -> dict[str, float]:
         """Seconds of lookups at random partitions, one after the other."""
-        known = self.catalog.channel_head(NAME).position
+        known = self.catalog.timelines.head(NAME).position
         rng, seconds, partitions = random.Random(1), [], self.job["partitions"]
         end = time.perf_counter() + self.job["seconds"]
         while (began := time.perf_counter()) < end:

@@ -34,7 +34,7 @@ def arrivals(deployment: Deployment, channel: str, state: ArrivalState | None, l
            "arrivals": [{"file", "version", "bytes", "state", "announced_at", "rows", "bad", "reason", "commit"}]}
     """
     with deployment.open_channel_read_only(channel) as store:
-        counts = store.catalog.arrival_counts(channel)
+        counts = store.catalog.arrivals.counts(channel)
         statuses = store.arrivals(channel, state, limit)
     data = {**_counts_json(channel, counts), "arrivals": [_arrival_status_json(a) for a in statuses]}
     return CommandResult(data, lambda console: _show_arrivals(console, channel, counts, statuses))

@@ -109,8 +109,8 @@ def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> Co
                 {"backfills": [_backfill_json(b) for b in all_backfills]},
                 lambda console: _show_backfills(console, all_backfills),
             )
-        requested_backfill = store.catalog.backfill(backfill_id)
-        parts = _attach_part_states(store, store.catalog.backfill_parts(backfill_id))
+        requested_backfill = store.catalog.backfills.get(backfill_id)
+        parts = _attach_part_states(store, store.catalog.backfills.parts(backfill_id))
     data = {
         **_backfill_json(requested_backfill),
         "partitions": [
@@ -130,7 +130,7 @@ def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> Co
 
 def _cancel_backfill(deployment: Deployment, backfill_id: str, dry_run: bool) -> CommandResult:
     with deployment.open(with_project=False, dry_run=dry_run) as store:
-        waiting = store.catalog.backfill(backfill_id).partition_counts.get("waiting", 0)
+        waiting = store.catalog.backfills.get(backfill_id).partition_counts.get("waiting", 0)
         cancelled_count = waiting if dry_run else store.cancel_backfill(backfill_id)
     verb = "would stay" if dry_run else "stays" if cancelled_count == 1 else "stay"
     message = f"{pluralize(cancelled_count, 'partition')} {verb} as before"
@@ -185,7 +185,7 @@ def _last_cost_json(preview: BackfillPreview, dataset: str, partition: str) -> d
 
 def _attach_part_states(store: Store, parts: Sequence[BackfillPartition]) -> list[tuple[BackfillPartition, str]]:
     """Parts of a backfill with their states. A waiting part that runs or has failed gets that state instead."""
-    running, failing = store.catalog.running_partitions(), store.catalog.failing_partitions()
+    running, failing = store.catalog.scheduler.running_partitions(), store.catalog.scheduler.failing_partitions()
     parts_with_state = []
     for part in parts:
         key, state = (part.dataset, part.partition), str(part.state)

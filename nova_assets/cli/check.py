@@ -123,14 +123,16 @@ def _load_declared_project(deployment: Deployment) -> tuple[DatasetDeclarations,
 def _load_deployed_datasets(deployment: Deployment, dataset_names: set[str]) -> DatasetDeclarations:
     with deployment.open_read_only(needs_catalog=False) as store:
         return deployed_declarations(
-            store.catalog.bindings(), [s.channel for s in store.catalog.channels()], dataset_names
+            store.catalog.definitions.bindings(),
+            [s.channel for s in store.catalog.definitions.channels()],
+            dataset_names,
         )
 
 
 def _preview_replacements(deployment: Deployment, project: Project) -> ReplacementPreview:
     """What ``nova init --replace`` would do to channels with data."""
     with deployment.open_read_only(needs_catalog=False) as store:
-        return store.catalog.preview_replacements(project.channels, project.bindings)
+        return store.catalog.definitions.preview_replacements(project.channels, project.bindings)
 
 
 def _names_with_inputs(statements: Sequence[DatasetStatement]) -> set[str]:

@@ -27,7 +27,7 @@ def cursors(deployment: Deployment, binding: str | None) -> CommandResult:
     JSON: {"cursors": [{"binding", "channel", "partition", "cursor", "head", "lag", "moved_at": ISO or null}]}
     """
     with deployment.open_read_only(with_project=False) as store:
-        stored_cursors = store.catalog.cursors(binding)
+        stored_cursors = store.catalog.cursors.find(binding)
         heads = {s.channel.name: s.head for s in store.channels()}
     all_cursors = sorted(
         [*stored_cursors, *_cursors_of_unrun_bindings(deployment, binding, stored_cursors, heads)],

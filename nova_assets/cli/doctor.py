@@ -138,7 +138,7 @@ def _show_findings(console: Console, findings: list[Finding]) -> None:
 
 def claim_warehouse_of_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
     """Make the catalog of the deployment the only one that may write to its warehouse and delete there."""
-    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.catalog.open_catalog import open_catalog
     from nova_assets.engine.spark_engine import SparkEngine
     from nova_assets.execution.warehouse_identity import claim_warehouse
 
@@ -146,7 +146,7 @@ def claim_warehouse_of_deployment(deployment: Deployment, dry_run: bool) -> Comm
     warehouse = deployment.settings.warehouse
     # Not through nova.open(), which refuses a warehouse that another copy has claimed.
     with contextlib.closing(open_catalog(deployment.settings.catalog)) as opened:
-        copied_from = opened.copied_from()
+        copied_from = opened.identity.copied_from()
         if not dry_run:
             claim_warehouse(opened, SparkEngine(warehouse))
     catalog = mask_address(deployment.settings.catalog)
@@ -232,10 +232,10 @@ def _opening_error(config: NotifierConfig, settings: Settings) -> str | None:
 def _read_catalog(settings: Settings) -> tuple[dict[str, NotifierStatus], list[QueuedNotification], datetime | None]:
     """Notifiers and undeliverable notifications of the catalog, if there is one of the current version."""
     from nova_assets.catalog import schema_version
-    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.catalog.open_catalog import open_catalog
 
     if read_catalog_version(settings.catalog) != schema_version.HEAD:
         return {}, [], None
     with contextlib.closing(open_catalog(settings.catalog)) as catalog:
-        statuses = {s.name: s for s in catalog.notifiers()}
-        return statuses, catalog.queued_notifications(undeliverable=True), catalog.now()
+        statuses = {s.name: s for s in catalog.notifications.notifiers()}
+        return statuses, catalog.notifications.queued(undeliverable=True), catalog.now()

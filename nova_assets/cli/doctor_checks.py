@@ -244,15 +244,15 @@ def _check_existing_catalog(
     catalog_url: str, catalog_version: str, masked_url: str, details: dict[str, Any]
 ) -> Finding:
     from nova_assets.catalog import schema_version
-    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.catalog.open_catalog import open_catalog
 
     if catalog_version < schema_version.HEAD:
         message = f"{masked_url}, version {catalog_version}; this package works with {schema_version.HEAD}"
         return Finding("warning", message, "nova init, which migrates it", details)
     with contextlib.closing(open_catalog(catalog_url)) as opened:  # equal version: no migration; newer: an error
-        details |= {"channels": len(opened.channels()), "writable": True}
-        message = f"{opened.check_writable()}, can be written, {pluralize(details['channels'], 'channel')}"
-        copied_from = opened.copied_from()
+        details |= {"channels": len(opened.definitions.channels()), "writable": True}
+        message = f"{opened.identity.check_writable()}, can be written, {pluralize(details['channels'], 'channel')}"
+        copied_from = opened.identity.copied_from()
     if copied_from is None:
         return Finding("ok", message, None, details)
     return Finding(
@@ -305,7 +305,7 @@ def _check_warehouse_matches_catalog(settings: Settings) -> None:
         WarehouseMismatch: the catalog belongs to another warehouse.
     """
     from nova_assets.catalog import schema_version
-    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.catalog.open_catalog import open_catalog
     from nova_assets.engine.spark_engine import SparkEngine
     from nova_assets.execution.warehouse_identity import check_warehouse_identity
 

@@ -167,7 +167,7 @@ def _initialise(deployment: Deployment, replace: bool, dry_run: bool) -> Command
 
 def _plan_registrations(store: Store, replace: bool) -> list[Registration]:
     registered_by_name = {s.channel.name: s.channel.as_json() for s in store.channels()}
-    preview = store.catalog.preview_replacements(store.project.channels, store.project.bindings)
+    preview = store.catalog.definitions.preview_replacements(store.project.channels, store.project.bindings)
     registrations = []
     for channel in store.project.channels:
         new_definition = channel.as_json()

@@ -137,7 +137,7 @@ def _parse_merge_model(store: Store, channel: str, text: str) -> MergeModel:
         DefinitionError: the text names no merge model.
     """
     name: MergeName | None = next((n for n in get_args(MergeName) if n == text), None)
-    named_model = merge_model_by_name(store.catalog.channel(channel).channel, name)
+    named_model = merge_model_by_name(store.catalog.definitions.channel(channel).channel, name)
     if named_model is not None:
         return named_model
     module_name, separator, attribute = text.partition(":")

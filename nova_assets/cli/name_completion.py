@@ -39,13 +39,18 @@ def _channels(store: Any, params: dict[str, Any]) -> list[str]:
 
 
 def _bindings(store: Any, params: dict[str, Any]) -> list[str]:
-    return list(store.catalog.bindings())
+    return list(store.catalog.definitions.bindings())
 
 
 def _partitions(store: Any, params: dict[str, Any]) -> list[str]:
     """Partitions of all channels: click does not know yet which channel or binding stands before the option."""
     return list(
-        {p.partition for name in _channels(store, params) for p in store.catalog.partitions(name) if p.partition}
+        {
+            p.partition
+            for name in _channels(store, params)
+            for p in store.catalog.histories.partitions(name)
+            if p.partition
+        }
     )
 
 
@@ -54,7 +59,7 @@ def _definitions(store: Any, params: dict[str, Any]) -> list[str]:
     kind = params.get("kind")
     if kind == "channel":
         return _channels(store, params)
-    definitions = store.catalog.bindings()
+    definitions = store.catalog.definitions.bindings()
     if kind == "workflowette":
         return list({d["workflowette"] for d in definitions.values()})
     return [name for name, d in definitions.items() if kind == "binding" or d["when"] is not None]

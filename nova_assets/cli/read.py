@@ -100,7 +100,7 @@ def read(
     row_limit = limit if limit is not None or not is_for_terminal else TERMINAL_ROW_LIMIT
     with deployment.open_read_only(with_project=True) as store:
         selection = store.read(channel, at, since=since, partition=partition, columns=columns)
-        head = store.catalog.channel(channel).head
+        head = store.catalog.definitions.channel(channel).head
         if not deployment.catalog_exists and not deployment.quiet:
             click.echo(f"there is no catalog at {mask_address(deployment.settings.catalog)} yet", err=True)
         print_progress(f"reading {channel}; starting Spark takes a moment", deployment.quiet)

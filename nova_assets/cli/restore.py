@@ -29,7 +29,7 @@ def restore(deployment: Deployment, channel: str, at: int, dry_run: bool) -> Com
     """
     commit: Commit | None = None
     with deployment.open(with_project=False, dry_run=dry_run) as store:
-        head = store.catalog.channel(channel).head
+        head = store.catalog.definitions.channel(channel).head
         snapshot_text = describe_read(store.read(channel, at=at).plan)
         if not dry_run:
             print_progress(f"restoring {channel} as of {at}", deployment.quiet)

@@ -102,7 +102,7 @@ def run(
 
 
 def _check_execution_binding(store: Store, binding: str, execution_id: str) -> None:
-    execution_binding = store.catalog.execution(execution_id).binding
+    execution_binding = store.catalog.executions.get(execution_id).binding
     if execution_binding != binding:
         owner_text = "an insert" if execution_binding is None else f"binding {execution_binding!r}"
         raise click.UsageError(f"execution {execution_id} belongs to {owner_text}, not to binding {binding!r}")
@@ -163,7 +163,7 @@ def _print_interrupted(store: Store, binding: str, begun_executions: list[Execut
 
 def _has_failed(store: Store, execution: Execution) -> bool:
     with contextlib.suppress(NovaError):
-        return store.catalog.execution(execution.id).state == "failed"
+        return store.catalog.executions.get(execution.id).state == "failed"
     return False
 
 

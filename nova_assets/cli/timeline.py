@@ -197,8 +197,8 @@ def timeline(deployment: Deployment, channel: str, partition: str | None) -> Com
     """
     with deployment.open_read_only() as store:
         instants = store.timeline(channel)
-        scope = store.catalog.channel(channel).parse_scope(partition)
-        outline = store.catalog.outlines([channel], scope=scope)[channel]
+        scope = store.catalog.definitions.channel(channel).parse_scope(partition)
+        outline = store.catalog.histories.outlines([channel], scope=scope)[channel]
     bindings = _project_bindings(deployment)
     chart = build_chart(outline, bindings)
     if scope:

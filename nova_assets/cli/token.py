@@ -83,7 +83,7 @@ def add(
         if dry_run:
             _check_name_is_free(store, name)
         else:
-            store.catalog.add_token(new_token)
+            store.catalog.tokens.add(new_token)
     if unknown:
         existing = f"; existing channels: {', '.join(channels)}" if channels else ""
         print_to_stderr(f"(these channels do not exist yet: {', '.join(unknown)}{existing})")
@@ -103,7 +103,7 @@ def list_(deployment: Deployment) -> CommandResult:
            "created_at", "expires_at", "revoked_at", "state": "valid"|"expired"|"revoked"}]}
     """
     with deployment.open_read_only() as store:
-        now, all_tokens = store.catalog.now(), store.catalog.tokens()
+        now, all_tokens = store.catalog.now(), store.catalog.tokens.all()
     return CommandResult(
         {"tokens": [_token_json(t, now) for t in all_tokens]}, lambda console: _show_tokens(console, all_tokens, now)
     )
@@ -120,7 +120,7 @@ def revoke(deployment: Deployment, name: str, dry_run: bool) -> CommandResult:
     """
     with deployment.open(with_project=False, dry_run=dry_run) as store:
         token_before = _get_token(store, name)
-        revoked = not dry_run and store.catalog.revoke_token(name)
+        revoked = not dry_run and store.catalog.tokens.revoke(name)
         state = _token_state(token_before if dry_run else _get_token(store, name), store.catalog.now())
     data = {"dry_run": dry_run, "name": name, "revoked": revoked, "state": state}
     return CommandResult(data, lambda console: console.print(_format_revocation(name, dry_run, revoked, token_before)))
@@ -135,7 +135,7 @@ def _format_revocation(name: str, dry_run: bool, revoked: bool, token_before: To
 
 
 def _get_token(store: Store, name: str) -> Token:
-    all_tokens = store.catalog.tokens()
+    all_tokens = store.catalog.tokens.all()
     matching_token = next((t for t in all_tokens if t.name == name), None)
     if matching_token is None:
         raise DefinitionError(
@@ -147,7 +147,7 @@ def _get_token(store: Store, name: str) -> Token:
 
 
 def _check_name_is_free(store: Store, name: str) -> None:
-    existing_token = next((t for t in store.catalog.tokens() if t.name == name), None)
+    existing_token = next((t for t in store.catalog.tokens.all() if t.name == name), None)
     if existing_token is not None:
         raise token_name_taken_error(name, existing_token, store.catalog.now())
 

@@ -146,7 +146,7 @@ def input_partition_scope(context: InputContext, store: Store, channel: str, inp
         return WHOLE
     keys = list(step.asset_partitions_subset_for_input(input_name).get_partition_keys())
     if len(keys) == 1:
-        dimensions = dimensions_in_dagster(store.project, store.catalog.channel(channel).channel)
+        dimensions = dimensions_in_dagster(store.project, store.catalog.definitions.channel(channel).channel)
         return parse_dagster_key(dimensions, keys[0])
     asset = step.assets_def
     if asset is not None and isinstance(
@@ -173,7 +173,7 @@ def pin_consumer_inputs(store: Store, consumer: AssetConsumer, run_id: str, inst
         ExecutionInProgress: another run of the asset is active.
     """
     dead_owners = set()
-    for earlier in store.catalog.executions(consumer.name):
+    for earlier in store.catalog.executions.find(consumer.name):
         if earlier.state != "running" or earlier.partition != consumer.partition:
             continue
         if earlier.run_id == run_id:
@@ -183,7 +183,7 @@ def pin_consumer_inputs(store: Store, consumer: AssetConsumer, run_id: str, inst
         ) and is_dagster_owner_dead(earlier.owner, instance):
             dead_owners.add(earlier.owner)
     lease = store.settings.lease if instance.is_ephemeral else _LEASE_SECONDS
-    execution = store.catalog.begin(
+    execution = store.catalog.executions.begin(
         BeginRequest(
             uuid.uuid4().hex,
             binding=consumer.name,
@@ -235,14 +235,14 @@ def is_asset_consumer(execution_binding: str | None) -> bool:
 
 def commit_or_abort_consumers(store: Store, instance: DagsterInstance) -> None:
     """Settle every consumer whose run has ended: move its cursors, or abort its execution and release its pins."""
-    for execution in store.catalog.executions():
+    for execution in store.catalog.executions.find():
         is_running_consumer = is_asset_consumer(execution.binding) and execution.state == "running"
         if (
             is_running_consumer
             and not commit_cursors_if_succeeded(store, execution, instance)
             and is_dagster_owner_dead(execution.owner, instance)
         ):
-            store.catalog.abort(execution.id, "its run ended and the asset was not materialized")
+            store.catalog.executions.abort(execution.id, "its run ended and the asset was not materialized")
 
 
 def _has_materialized_asset(execution: Execution, instance: DagsterInstance) -> bool:
@@ -268,7 +268,7 @@ def _materializing_step_key(instance: DagsterInstance, asset_key: AssetKey, exec
 
 def _channel_exists(store: Store, name: str) -> bool:
     try:
-        store.catalog.channel(name)
+        store.catalog.definitions.channel(name)
     except ChannelNotFound:
         return False
     return True

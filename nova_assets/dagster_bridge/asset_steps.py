@@ -101,11 +101,11 @@ def _begin_or_attach_partition(
 ) -> AssetStep:
     run_id, catalog = step_context.run_id, runtime.catalog
     partition = parse_dagster_key(binding.dimensions, key) if key else WHOLE
-    for known in catalog.executions(binding.name, 1, partition):
+    for known in catalog.executions.find(binding.name, 1, partition):
         if known.run_id not in (run_id, run_before_failure(step_context.dagster_run)):
             continue
         if known.state == "committed" and known.commit_id is not None and known.run_id == run_id:
-            return AssetStep(runtime, binding, known, key, catalog.commit_by_id(known.commit_id))
+            return AssetStep(runtime, binding, known, key, catalog.commits.by_id(known.commit_id))
         if known.state in ("running", "failed"):
             return AssetStep(runtime, binding, runtime.attach_to_execution(known.id, run_id), key)
 

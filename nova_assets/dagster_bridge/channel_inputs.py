@@ -51,9 +51,9 @@ def load_channel(store: Store, context: InputContext) -> Any:
     channel = channel_of_asset(store, context.asset_key)
     check_modes_of_reader(context, store)
     mode = mode_of_loaded_input(context)
-    head = store.catalog.channel(channel).head
+    head = store.catalog.definitions.channel(channel).head
     if mode != "all":
-        store.catalog.channel(channel).channel.refuse_changes()
+        store.catalog.definitions.channel(channel).channel.refuse_changes()
     if mode == "all" and not _consumer_has_cursor(store, context):
         scope = input_partition_scope(context, store, channel, context.name)
         return _as_annotated_type(store, _read_pinned(store, Pin(channel, head, partition=scope), "all"), context)
@@ -73,7 +73,7 @@ def load_channel(store: Store, context: InputContext) -> Any:
 
 def _insert_outside_step(store: Store, context: OutputContext, rows: Any, kind: Kind) -> None:
     """Insert rows into the channel of an asset, in the partition that the context names."""
-    channel = store.catalog.channel(channel_of_asset(store, context.asset_key)).channel
+    channel = store.catalog.definitions.channel(channel_of_asset(store, context.asset_key)).channel
     partition = None
     if context.has_partition_key and channel.partitions:
         partition = parse_dagster_key(dimensions_in_dagster(store.project, channel), context.partition_key)
@@ -93,7 +93,7 @@ def _load_outside_step(store: Store, context: InputContext) -> Any:
     Raises:
         NotSupported: the mode needs the cursor of an asset.
     """
-    channel = store.catalog.channel(channel_of_asset(store, context.asset_key))
+    channel = store.catalog.definitions.channel(channel_of_asset(store, context.asset_key))
     metadata = getattr(context, "_definition_metadata", None)
     mode = input_mode(channel.channel.name, metadata, _annotation(context))
     if mode != "all":

@@ -109,7 +109,7 @@ class ChannelWriter:
             yield from _outputs_of_commits(steps, results, store, op_context)
             crash_point("publish.after")
             for commit in commits:
-                store.catalog.mark_commit_reported(commit.id)
+                store.catalog.commits.mark_reported(commit.id)
 
     def _call_function(self, context: Any, inputs: Mapping[str, Any]) -> Iterable[Any]:
         """What the asset's own function yields or returns, as Dagster passes it on."""

@@ -20,7 +20,7 @@ def claim_channels_for_location(store: Store, code_location: str | None) -> froz
     if code_location is None:
         return channels_not_written_elsewhere(store)
     written_channels = {c.name for b in store.project.bindings for c in b.writes}
-    return store.catalog.claim_channels(
+    return store.catalog.dagster_publishers.claim(
         DagsterNames.of(store).publisher(code_location),
         written_channels,
         _project_channel_names(store) - written_channels,
@@ -29,7 +29,7 @@ def claim_channels_for_location(store: Store, code_location: str | None) -> froz
 
 def channels_not_written_elsewhere(store: Store) -> frozenset[str]:
     """Channels of the project, except channels that a binding of another code location writes."""
-    claims = store.catalog.dagster_publishers()
+    claims = store.catalog.dagster_publishers.all()
     written_elsewhere = {channel for channel, (_, written_channels) in claims.items() if written_channels}
     writes = {c.name for b in store.project.bindings for c in b.writes}
     return frozenset(_project_channel_names(store) - (written_elsewhere - writes))

@@ -43,7 +43,7 @@ def report_commits(
         context.log.info(describe_commit(commit))
     crash_point("publish.before")
     shown = prepare_report(context, store, binding.writes, commits)
-    executions = [store.catalog.execution(commit.execution_id) for commit in commits]
+    executions = [store.catalog.executions.get(commit.execution_id) for commit in commits]
     is_range = len(commits) > 1
     materialized = is_range or is_backfill(context)
     for channel in _write_order(binding):
@@ -58,7 +58,7 @@ def report_commits(
         yield Output(None, channel, metadata={NO_EVENT: True}) if is_range else made[0]
     crash_point("publish.after")
     for commit in commits:
-        store.catalog.mark_commit_reported(commit.id)
+        store.catalog.commits.mark_reported(commit.id)
 
 
 def report_execution(context: OpExecutionContext, store: Store, execution: Execution) -> None:
@@ -75,7 +75,7 @@ def report_execution(context: OpExecutionContext, store: Store, execution: Execu
     for report in execution.checks:
         context.log_event(to_check_evaluation(report, DagsterNames.of(store)))  # type: ignore[arg-type]  # accepts it
     crash_point("publish.after")
-    store.catalog.mark_commit_reported(commit.id)
+    store.catalog.commits.mark_reported(commit.id)
 
 
 def prepare_report(

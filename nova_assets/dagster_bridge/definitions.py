@@ -260,9 +260,9 @@ def _reporting_sensors(nova: NovaResource, settings: Settings) -> list[SensorDef
 def _scope_has_data(nova: NovaResource, project: Project, scope: str) -> bool:
     """Whether any channel of the project has data in a partition or in a scope of partitions."""
     catalog, columns = nova.store().catalog, set(partition_values(scope))
-    heads = catalog.heads()
+    heads = catalog.scheduler.heads()
     channels = [c.name for c in project.channels if columns <= set(c.partition_columns) and heads.get(c.name)]
-    return any(catalog.partitions(channel, scope) for channel in channels)
+    return any(catalog.histories.partitions(channel, scope) for channel in channels)
 
 
 def _build_binding_job(binding: Binding, names: DagsterNames, steps: StepLayout) -> BindingJobDefinition:

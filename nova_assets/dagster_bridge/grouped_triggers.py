@@ -35,6 +35,7 @@ from dagster._core.definitions.job_definition import JobDefinition
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import InstigatorStatus
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.dagster_bridge.code_locations import code_location_of_sensor
 from nova_assets.dagster_bridge.commit_outputs import report_execution
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
@@ -55,7 +56,6 @@ from nova_assets.dagster_bridge.triggers import (
 from nova_assets.execution.trigger_state import execution_counts_for_partition
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.trigger import After, OnSealed
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.due import UNSEEN_CHANGE_INTERVAL, why_trigger_is_off
@@ -167,11 +167,11 @@ class GroupedTriggers:
         """
         if self._is_registered:
             return
-        statuses = store.catalog.definition_statuses()
+        statuses = store.catalog.definition_states.statuses()
         bindings = [b for b in self._bindings.values() if not why_trigger_is_off(b, statuses)]
         names = {c.name for b in bindings for c in b.channels.values()}
         with suppress(NovaError):  # of one binding; its own evaluation says which
-            store.catalog.register([c for c in store.project.channels if c.name in names], bindings)
+            store.catalog.definitions.register([c for c in store.project.channels if c.name in names], bindings)
         self._is_registered = True
 
     def _evaluate(
@@ -222,8 +222,10 @@ def _load_counters(bindings: Iterable[Binding], catalog: Catalog) -> CatalogCoun
     kinds = {type(t) for b in bindings for t in b.triggers}
 
     def read() -> CatalogCounters:
-        executions = execution_counts_for_partition(catalog.execution_counts() if After in kinds else {})
-        return CatalogCounters(catalog.heads(), catalog.seal_counts() if OnSealed in kinds else {}, executions)
+        executions = execution_counts_for_partition(catalog.executions.counts() if After in kinds else {})
+        return CatalogCounters(
+            catalog.scheduler.heads(), catalog.seals.counts() if OnSealed in kinds else {}, executions
+        )
 
     return catalog.read_together(read)
 

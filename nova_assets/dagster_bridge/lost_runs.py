@@ -101,7 +101,7 @@ def report_lost_runs(
         origin = run.remote_job_origin
         if code_location is not None and origin is not None and origin.location_name != code_location:
             continue
-        executions = [e for e in store.catalog.executions(run_id=run.run_id) if not is_asset_consumer(e.binding)]
+        executions = [e for e in store.catalog.executions.find(run_id=run.run_id) if not is_asset_consumer(e.binding)]
         if not executions and not _is_run_of_project(run, store):
             continue
         timeouts = _silence_timeouts(store, instance, run, executions)
@@ -154,7 +154,7 @@ def _report_lost_run(
     for execution in executions:
         if execution.state in ("running", "failed"):
             with suppress(ExecutionNotLive):  # it was resumed or committed just now
-                store.catalog.abort(execution.id, f"its run {run.run_id} was lost", execution.epoch)
+                store.catalog.executions.abort(execution.id, f"its run {run.run_id} was lost", execution.epoch)
     if run.status == DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, reason)
     else:
@@ -169,7 +169,7 @@ def _report_lost_run(
 def _is_run_of_project(run: DagsterRun, store: Store) -> bool:
     """Whether a run without an execution does only work of this project: a firing, a binding, maintenance or assets."""
     firing = run.tags.get(FIRING_TAG)
-    if run.job_name in _job_names(store) or (firing is not None and store.catalog.firing(firing) is not None):
+    if run.job_name in _job_names(store) or (firing is not None and store.catalog.firings.get(firing) is not None):
         return True
     names = DagsterNames.of(store)
     written = {names.key(c.name) for b in store.project.bindings for c in b.writes}

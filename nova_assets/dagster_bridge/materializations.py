@@ -150,7 +150,7 @@ def row_count_metadata(store: Store, blocks: Sequence[Block], partition: str = W
 
 def channel_rows_metadata(store: Store, channel: str, seq: int, partition: str = WHOLE) -> dict[str, Any]:
     """Number of the rows of a channel at a version, as ``row_count_metadata`` names it; empty if it is not known."""
-    rows = count_rows(modes.snapshot(store.catalog.history(channel, seq, partition, back_to=seq), seq))
+    rows = count_rows(modes.snapshot(store.catalog.histories.of(channel, seq, partition, back_to=seq), seq))
     return {} if rows is None else {"dagster/row_count" if rows.is_exact else "nova/rows_at_most": rows.at_most}
 
 
@@ -197,9 +197,9 @@ def build_unchanged_output(channel: str, newest_seq: int, materialized: bool) ->
 
 def newest_sequence_number(store: Store, channel: str, partition: str) -> int:
     """Sequence number of the newest block in the partitions that an execution writes; 0 if there is no block."""
-    state = store.catalog.channel(channel)
+    state = store.catalog.definitions.channel(channel)
     scope = scope_for_columns(state.channel.partition_columns, partition)
-    return max((p.seq for p in store.catalog.partitions(channel, scope)), default=0) if scope else state.head
+    return max((p.seq for p in store.catalog.histories.partitions(channel, scope)), default=0) if scope else state.head
 
 
 def build_commit_event(

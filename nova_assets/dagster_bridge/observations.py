@@ -53,7 +53,7 @@ def build_observation(store: Store, channel: Channel, found: dict[str, Any]) -> 
     Args:
         found: metadata on the source of the channel.
     """
-    head = store.catalog.channel(channel.name).head
+    head = store.catalog.definitions.channel(channel.name).head
     metadata = {
         "nova/seq": head,
         **channel_rows_metadata(store, channel.name, head),

@@ -164,7 +164,7 @@ def build_commit_op(binding: Binding, names: DagsterNames) -> OpDefinition:
     def commit(context: OpExecutionContext, inputs: OpInputs) -> Iterator[Output[None]]:
         store = store_of_run(context, names)
         with forward_logs_to_dagster(context.log):
-            made = _commit_or_rerun(context, store, store.catalog.execution(inputs[EXECUTION]["id"]))
+            made = _commit_or_rerun(context, store, store.catalog.executions.get(inputs[EXECUTION]["id"]))
         yield from report_commits(context, store, binding, {"": made})
 
     return OpDefinition(
@@ -204,7 +204,7 @@ def requested_firing_id(context: OpExecutionContext, runtime: Runtime) -> str | 
     A firing that has ended does not count. A person who re-executes its run runs the binding by hand.
     """
     firing_id = context.run.tags.get(FIRING_TAG)
-    firing = None if firing_id is None else runtime.catalog.firing(firing_id)
+    firing = None if firing_id is None else runtime.catalog.firings.get(firing_id)
     return firing.id if firing is not None and firing.state == "requested" else None
 
 
@@ -256,7 +256,7 @@ def _commit_or_rerun(context: OpExecutionContext, store: Store, execution: Execu
     runtime, names = _runtime_of_store(context, store), DagsterNames.of(store)
     if execution.state == "committed" and execution.commit_id is not None:
         context.log.info("the execution was committed before; its commit is reported again")
-        return runtime.catalog.commit_by_id(execution.commit_id)
+        return runtime.catalog.commits.by_id(execution.commit_id)
 
     def commit_attached() -> Commit:
         with _attach_execution(context, runtime, {"id": execution.id}) as live:

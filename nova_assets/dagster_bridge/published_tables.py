@@ -87,7 +87,7 @@ def _build_publish_observation(store: Store, published_version: PublishedVersion
         "nova/rows": published_version.rows,
         "nova/files": published_version.files,
     }
-    head = store.catalog.channel(published_version.channel).head
+    head = store.catalog.definitions.channel(published_version.channel).head
     return AssetObservation(
         DagsterNames.of(store).key(published_version.channel),
         description=f"{published_version.table} shows {published_version.seq}",

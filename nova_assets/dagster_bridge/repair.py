@@ -56,7 +56,7 @@ class DagsterRepair:
             self._compare_with_catalog(c.name) for c in self.store.project.channels if c.name in own
         ]
         damages = [
-            *unreported_commit_damage(self.catalog.unreported_commits(_UNLIMITED, own), self.catalog.now()),
+            *unreported_commit_damage(self.catalog.commits.unreported(_UNLIMITED, own), self.catalog.now()),
             *(damage for found, _ in damages_and_event_counts for damage in found),
             *self._find_firings_without_run(),
         ]
@@ -67,9 +67,11 @@ class DagsterRepair:
 
         The catalog is read before and after Dagster's events. A commit or report in between is not damage.
         """
-        before = self.catalog.reported_by_commit(channel)
+        before = self.catalog.repairs.reported_by_commit(channel)
         events = self._recorded_event_keys(channel)
-        commits = {c: heard and before.get(c, False) for c, heard in self.catalog.reported_by_commit(channel).items()}
+        commits = {
+            c: heard and before.get(c, False) for c, heard in self.catalog.repairs.reported_by_commit(channel).items()
+        }
         return dagster_mismatch_damage(channel, frozenset(e[1] for e in events), commits), len(events)
 
     def settle_consumers(self) -> None:
@@ -106,8 +108,8 @@ class DagsterRepair:
 
     def _find_firings_without_run(self) -> Iterator[Damage]:
         for binding in self.store.project.bindings:
-            for partition in sorted(self.catalog.partitions_with_open_firing(binding.name)):
-                firing = self.catalog.last_firing(binding.name, partition)
+            for partition in sorted(self.catalog.firings.partitions_with_open_firing(binding.name)):
+                firing = self.catalog.firings.last(binding.name, partition)
                 if firing is None or firing.state != "requested":
                     continue
                 run_filter = RunsFilter(tags={FIRING_TAG: firing.id, RUN_KEY_TAG: firing.run_key})
@@ -121,18 +123,18 @@ class DagsterRepair:
         The commits are unmarked before the wipe, so that a crash in between loses nothing. They are unmarked again
         after the wipe, because the sensor ``nova_publish`` may have seen events that were about to be wiped.
         """
-        self.catalog.mark_channel_unreported(channel)
+        self.catalog.repairs.mark_channel_unreported(channel)
         crash_point("repair.unmarked")
         self.instance.wipe_assets([DagsterNames.of(self.store).key(channel)])
         crash_point("repair.wiped")
-        self.catalog.mark_channel_unreported(channel)
+        self.catalog.repairs.mark_channel_unreported(channel)
 
     def _report_missing_events(self) -> None:
         """Report missing events until none are left."""
         own = channels_not_written_elsewhere(self.store)
         recorded_keys = {event for channel in own for event in self._recorded_event_keys(channel)}
         while True:
-            before = [c.id for c in self.catalog.unreported_commits(channels=own)]
+            before = [c.id for c in self.catalog.commits.unreported(channels=own)]
             events = collect_missing_events(
                 self.store, self.instance, lambda event, commit: _event_key(event) in recorded_keys
             )
@@ -142,7 +144,7 @@ class DagsterRepair:
                     recorded_keys.add(_event_key(event))
             if events:
                 self.on_progress(f"{len(events)} more events reported to Dagster")
-            elif before == [c.id for c in self.catalog.unreported_commits(channels=own)]:
+            elif before == [c.id for c in self.catalog.commits.unreported(channels=own)]:
                 return
 
 

@@ -33,7 +33,7 @@ def row_count_metadata(store: Store, blocks: Sequence[Block], partition: str = W
     if len(blocks) > 1 or block.partition != partition:
         return shown
     try:
-        history = store.catalog.history(block.channel, block.hi, block.partition, back_to=block.hi)
+        history = store.catalog.histories.of(block.channel, block.hi, block.partition, back_to=block.hi)
         found = count_rows(modes.snapshot(history, block.hi))
     except NovaError as error:  # the version is collected, or the catalog is away; the block is committed all the same
         log.warning("the rows of %s are not counted: %s", block.channel, error)

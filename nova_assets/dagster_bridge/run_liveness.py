@@ -62,7 +62,7 @@ def begin_for_run(
     except ExecutionInProgress as busy:
         if not is_dagster_owner_dead(busy.fields.get("owner", ""), instance):
             raise
-        runtime.catalog.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {run_id}")
+        runtime.catalog.executions.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {run_id}")
         return runtime.begin(binding, partition, run_id=run_id, **options)
 
 

@@ -120,7 +120,7 @@ def _execute(
             continued = _find_begun(context, runtime, binding, partition)
             if continued is not None and continued.commit_id is not None:
                 context.log.info("the execution was committed before; its commit is reported again")
-                return runtime.catalog.commit_by_id(continued.commit_id)
+                return runtime.catalog.commits.by_id(continued.commit_id)
             execution = continued or begin_execution(context, runtime, binding, partition)
             done = runtime.run_tasks_and_commit(execution, observe)
     except CommitConflict as conflict:
@@ -141,7 +141,7 @@ def _execute(
 def _find_begun(context: OpExecutionContext, runtime: Runtime, binding: Binding, partition: str) -> Execution | None:
     """The execution that an earlier attempt of this step has begun, or the failed run that this run continues."""
     run_ids = {context.run_id, run_before_failure(context.run)} - {None}
-    for known in runtime.catalog.executions(binding.name, 1, partition):
+    for known in runtime.catalog.executions.find(binding.name, 1, partition):
         if known.run_id not in run_ids:
             continue
         if known.state == "committed":

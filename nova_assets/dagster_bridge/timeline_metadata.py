@@ -65,7 +65,7 @@ def add_lag_observations(
     previous_lags: dict[str, dict[str, int]] = cursor.get(LAGS_CURSOR_KEY, {})
     skipped = set(unchanged) if LAGS_CURSOR_KEY in cursor else set()
     try:
-        heads = store.catalog.heads()
+        heads = store.catalog.scheduler.heads()
         own = [c.name for c in store.project.channels if channels is None or c.name in channels]
         names = [name for name in own if heads.get(name) and name not in skipped]
         charts = _charts_by_channel(store, names)
@@ -87,7 +87,9 @@ def build_lag_observation(chart: TimelineChart, names: DagsterNames) -> AssetObs
 
 
 def _charts_by_channel(store: Store, channels: Collection[str]) -> dict[str, TimelineChart]:
-    outlines: dict[str, ChannelOutline] = store.catalog.outlines(list(channels), SHOWN_NUMBERS) if channels else {}
+    outlines: dict[str, ChannelOutline] = (
+        store.catalog.histories.outlines(list(channels), SHOWN_NUMBERS) if channels else {}
+    )
     consumers: dict[str, list[Binding]] = {}
     for binding in store.project.bindings:
         for channel in binding.cursor_channels:

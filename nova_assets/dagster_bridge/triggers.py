@@ -218,7 +218,7 @@ def register_once(binding: Binding, store: Store) -> None:
     """Register a binding at its first tick in this process, and whenever a restored catalog does not have it."""
     catalog, registered = store.catalog, _registered_bindings.setdefault(store, set())
     statuses, registered_at = catalog.read_together(
-        lambda: (catalog.definition_statuses(), catalog.registered_at(binding.name))
+        lambda: (catalog.definition_states.statuses(), catalog.firings.registered_at(binding.name))
     )
     if why_trigger_is_off(binding, statuses) or (registered_at is not None and binding.name in registered):
         return

@@ -149,7 +149,7 @@ def collect_missing_events(
     is_recorded = is_recorded or partial(is_event_in_dagster, instance)
     channel_filter = channels_not_written_elsewhere(store) if channels is None else frozenset(channels)
     max_blocks = None if limits is None else MAX_BLOCKS_PER_TICK
-    unreported = store.catalog.unreported_commits(channels=channel_filter, max_blocks=max_blocks)
+    unreported = store.catalog.commits.unreported(channels=channel_filter, max_blocks=max_blocks)
     commits = [c for c in unreported if not _is_left_to_its_run(store, c)]
     if not commits:
         return []
@@ -157,7 +157,7 @@ def collect_missing_events(
     timeline_metadata = timeline_metadata_by_channel(
         store, {b.channel for c in commits for b in c.blocks} & channel_filter
     )
-    names, claims = DagsterNames.of(store), store.catalog.dagster_publishers()
+    names, claims = DagsterNames.of(store), store.catalog.dagster_publishers.all()
     ready, later = (commits, []) if limits is None else _in_order_of_size(commits)
     for n, commit in enumerate(ready):
         if limits is not None and limits.is_reached:
@@ -182,7 +182,7 @@ def collect_missing_events(
         other_keys = [DagsterNames.of_publisher(claims[channel][0]).key(channel) for channel in other_channels]
         is_complete = stop == event_count and not missing
         if is_complete and all(has_channel_event(instance, key, commit) for key in other_keys):
-            store.catalog.mark_commit_reported(commit.id)
+            store.catalog.commits.mark_reported(commit.id)
         events += missing
         if missing and start == 0:
             evaluations = build_check_evaluations(commit, names)
@@ -216,5 +216,5 @@ def _in_order_of_size(commits: Sequence[Commit]) -> tuple[list[Commit], list[Com
 
 
 def _is_left_to_its_run(store: Store, commit: Commit) -> bool:
-    by_dagster = store.catalog.execution(commit.execution_id).run_id is not None
+    by_dagster = store.catalog.executions.get(commit.execution_id).run_id is not None
     return by_dagster and store.catalog.now() - commit.at < LEAVE_TO_RUN

@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import ExecutionInProgress, InputsMissing, PartitionError
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.pins import existing_partitions_lookup
 from nova_assets.execution.trigger_state import list_unread_partitions, runs_unpartitioned
 from nova_assets.model.binding import Binding
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.partition_rule import FewRows, InputState
 from nova_assets.model.partitions import WHOLE
@@ -119,13 +119,13 @@ def _check_inputs_exist(binding: Binding, partition: str, now: datetime, inputs:
 
 def _last_read_versions(catalog: Catalog, binding: Binding, partition: str) -> dict[str, int]:
     names = {c.name for c in binding.channels_without_cursor}
-    last = catalog.last_commit(binding.name, partition) if names else None
+    last = catalog.commits.last(binding.name, partition) if names else None
     return {} if last is None else {name: v for name, v in last.read_versions.items() if name in names}
 
 
 def _empty_result(catalog: Catalog, dataset: str) -> list[str]:
     """The one partition of a maintained dataset whose result was empty so far, so that it has no blocks."""
-    return [WHOLE] if catalog.cursor_positions(dataset) else []
+    return [WHOLE] if catalog.cursors.positions(dataset) else []
 
 
 def check_rows_unchanged(catalog: Catalog, execution: Execution, checked_heads: Mapping[str, int]) -> None:
@@ -140,7 +140,7 @@ def check_rows_unchanged(catalog: Catalog, execution: Execution, checked_heads: 
     """
     changed = [c for c, head in checked_heads.items() if c in execution.pins and execution.pins[c].head != head]
     if changed:
-        catalog.abort(execution.id, f"channel {changed[0]} has changed", counts_as_failure=False)
+        catalog.executions.abort(execution.id, f"channel {changed[0]} has changed", counts_as_failure=False)
         raise InputsMissing(
             f"channel {changed[0]!r}, which decides what {execution.binding} reads, has changed meanwhile",
             found=f"version {execution.pins[changed[0]].head}",

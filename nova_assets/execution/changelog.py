@@ -35,12 +35,12 @@ def stage_missing_changelogs(
         head = histories[channel].head
         if (
             head
-            and staging.catalog.has_consumers(channel)
+            and staging.catalog.cursors.has_consumers(channel)
             and has_consumer_without_snapshot(staging.catalog, channel, head)
         ):
-            history = staging.catalog.history(channel, head, histories[channel].scope, back_to=head)
+            history = staging.catalog.histories.of(channel, head, histories[channel].scope, back_to=head)
             done[_changelog_port(channel)] = stage_changelog(
-                staging, execution, staging.catalog.channel(channel).channel, history, block.manifest
+                staging, execution, staging.catalog.definitions.channel(channel).channel, history, block.manifest
             )
     return done
 

@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.execution.commit_outcome import commit_resolving_outcome
 from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.staging import Staging
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.partitions import WHOLE
@@ -58,7 +58,7 @@ class ChannelWriter:
             purpose: the kind of change, for the channel's timeline.
         """
         crash_point("begin.before")
-        execution = self.catalog.begin(
+        execution = self.catalog.executions.begin(
             BeginRequest(
                 uuid.uuid4().hex,
                 binding=None,

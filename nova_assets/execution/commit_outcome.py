@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import CatalogUnavailable, CommitConflict, CommitOutcomeUnknown
 from nova_assets.execution.warehouse_identity import WarehouseCheck
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import Commit, CommitRequest
 
 
@@ -18,10 +18,10 @@ def commit_resolving_outcome(catalog: Catalog, warehouse_check: WarehouseCheck, 
     """
     warehouse_check.check()
     try:
-        return catalog.commit(request)
+        return catalog.commits.commit(request)
     except CommitOutcomeUnknown as unknown:
         try:
-            commit = catalog.commit_or_abort(request.execution_id)
+            commit = catalog.commits.commit_or_abort(request.execution_id)
         except CatalogUnavailable as error:
             raise unknown from error
         if commit is None:

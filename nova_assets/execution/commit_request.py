@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.execution.staging import SKIPPED_FOLDER
 from nova_assets.model.block import Origin, StagedBlock
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import AddBlock, CommitRequest, RequireNoConsumers, SetSchema
 from nova_assets.model.execution import Execution, TaskReport
 from nova_assets.model.merge import Append, Custom
@@ -139,6 +139,6 @@ def load_sum_headrooms(
         types = overflowable_sums(part.merge, part.manifest.schema) if part.kind == "delta" else {}
         if types and part.manifest.rows:
             head = histories[part.channel].head
-            near = catalog.history(part.channel, head, part.partition, back_to=head)
+            near = catalog.histories.of(part.channel, head, part.partition, back_to=head)
             headrooms += sum_headrooms(near, part.manifest, types)
     return tuple(headrooms)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from threading import Lock
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import NotSupported
 from nova_assets.execution.input_view import count_rows
 from nova_assets.masking import get_logger
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 from nova_assets.model.execution import Pin
 from nova_assets.model.merge import Append, Multiset, Upsert
@@ -42,7 +42,7 @@ class FewRowsReader:
 
     def at_newest_heads(self) -> FewRowsAtHeads:
         """The rows at the heads at the time of the first question."""
-        return FewRowsAtHeads(self, self._catalog.heads)
+        return FewRowsAtHeads(self, self._catalog.scheduler.heads)
 
     def rows_at(self, channel: str, head: int) -> FewRows | None:
         """Rows of a channel at a head; None if they are many, or Python cannot represent a value.
@@ -58,7 +58,7 @@ class FewRowsReader:
             return rows
 
     def _read(self, channel: str, head: int) -> FewRows | None:
-        read = modes.snapshot(self._catalog.history(channel, head, back_to=head), head)
+        read = modes.snapshot(self._catalog.histories.of(channel, head, back_to=head), head)
         if not isinstance(read.merge, Append | Upsert | Multiset) or count_rows(read) > MAX_FEW_ROWS:
             return None
         with self._engine.computation_scope():

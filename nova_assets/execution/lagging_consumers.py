@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import BlockCollected, UnrepresentableChange
 from nova_assets.model.block_options import has_same_effect
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import MergeModel
 from nova_assets.plan import modes
@@ -13,10 +13,10 @@ from nova_assets.plan.garbage_collection import history_in_scope
 
 def has_consumer_without_snapshot(catalog: Catalog, channel: str, head: int) -> bool:
     """Whether the snapshot at a lagging consumer's cursor was collected."""
-    lagging = catalog.lagging_cursors(channel, head)
+    lagging = catalog.cursors.lagging(channel, head)
     if not lagging:
         return False
-    history = catalog.history(channel, head, back_to=min(seq for seq, _ in lagging))
+    history = catalog.histories.of(channel, head, back_to=min(seq for seq, _ in lagging))
     for seq, scope in lagging:
         try:
             modes.snapshot(history_in_scope(history, scope), seq)
@@ -35,7 +35,7 @@ def prepare_consumers_for(catalog: Catalog, channel: Channel, own_merge: MergeMo
     """
     if own_merge is None or has_same_effect(own_merge, channel.merge):
         return
-    catalog.keep_snapshots_at_cursors(channel.name)
+    catalog.cursors.keep_snapshots(channel.name)
     if head and has_consumer_without_snapshot(catalog, channel.name, head):
         raise UnrepresentableChange(
             f"channel {channel.name!r} cannot take a block with merge={own_merge!r} yet: the block's change is the "

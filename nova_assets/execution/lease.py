@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from nova_assets.model.catalog import Catalog
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.model.execution import Execution
 from nova_assets.nova_error import NovaError
 
@@ -98,7 +98,7 @@ def _start_renewal_thread(
     def renew_repeatedly() -> None:
         while not has_ended.wait(lease_seconds / 3) and is_held():
             with contextlib.suppress(NovaError):
-                if not catalog.renew_lease(execution.id, execution.epoch, lease_seconds):
+                if not catalog.executions.renew_lease(execution.id, execution.epoch, lease_seconds):
                     return
 
     thread = threading.Thread(target=renew_repeatedly, name=f"nova-heartbeat-{execution.id[:8]}", daemon=True)

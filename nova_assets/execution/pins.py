@@ -7,9 +7,9 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cache
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import ChannelNotFound
 from nova_assets.model.binding import Binding
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Pin
 from nova_assets.model.partition_rule import FewRows
 from nova_assets.model.reads import Read
@@ -24,7 +24,7 @@ def load_pinned_history(catalog: Catalog, binding: Binding, pin: Pin) -> History
     with suppress(ChannelNotFound):
         since = changes_needed_after(binding, pin)
         back_to = oldest_snapshot_needed(pin) if since is None else None
-        return catalog.history(pin.channel, pin.head, pin.partition, since, back_to=back_to)
+        return catalog.histories.of(pin.channel, pin.head, pin.partition, since, back_to=back_to)
     definition = next(c for c in binding.channels.values() if c.name == pin.channel)
     return History(pin.channel, pin.partition, 0, (), definition.schema, definition.merge)
 
@@ -32,7 +32,7 @@ def load_pinned_history(catalog: Catalog, binding: Binding, pin: Pin) -> History
 def plan_pinned_read(catalog: Catalog, pin: Pin, mode: str) -> Read:
     """Read of a pinned channel in a mode: ``all``, ``old`` or ``new``."""
     back_to = pin.head if mode == "all" else oldest_snapshot_needed(pin)
-    history = catalog.history(pin.channel, pin.head, pin.partition, back_to=back_to)
+    history = catalog.histories.of(pin.channel, pin.head, pin.partition, back_to=back_to)
     if mode == "all":
         return modes.snapshot(history, pin.head)
     if mode == "old":
@@ -64,7 +64,7 @@ def existing_partitions_lookup(catalog: Catalog) -> Callable[[str], list[str]]:
     @cache
     def existing(channel: str) -> list[str]:
         with suppress(ChannelNotFound):
-            return [p.partition for p in catalog.partitions(channel) if not p.is_dropped]
+            return [p.partition for p in catalog.histories.partitions(channel) if not p.is_dropped]
         return []
 
     return existing

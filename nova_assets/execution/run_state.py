@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.execution.few_rows import FewRowsReader
 from nova_assets.execution.pins import load_pinned_history
 from nova_assets.model.binding import Binding
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution, TaskReport
@@ -88,7 +88,7 @@ class RunStateCache:
 def _is_marked_dirty(execution: Execution, binding: Binding, catalog: Catalog) -> bool:
     """Whether the result of a maintained dataset is marked for a backfill. Other tasks always compute everything."""
     outputs = {(c.name, execution.partition) for c in binding.writes} if binding.is_maintained else set()
-    return bool(outputs) and any((m.channel, m.partition) in outputs for m in catalog.dirty_partitions())
+    return bool(outputs) and any((m.channel, m.partition) in outputs for m in catalog.scheduler.dirty_partitions())
 
 
 def with_backfill_outcome(request: CommitRequest, run: RunState, project: Project, catalog: Catalog) -> CommitRequest:
@@ -111,7 +111,7 @@ def _has_read_dirty_partition(run: RunState, project: Project, catalog: Catalog)
     stay.
     """
     datasets = {c.name for b in project.bindings if b.is_scoped for c in b.writes}
-    dirty_partitions = {(m.channel, m.partition) for m in catalog.dirty_partitions() if m.channel in datasets}
+    dirty_partitions = {(m.channel, m.partition) for m in catalog.scheduler.dirty_partitions() if m.channel in datasets}
     if not dirty_partitions:
         return False
     if run.binding.reads_all_partitions:

@@ -16,6 +16,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, EngineUnavailable
 from nova_assets.execution.actor import current_actor
@@ -38,7 +39,6 @@ from nova_assets.execution.task_run import Observer, TaskRun, ignore_event
 from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import StagedBlock
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.engine import Engine
@@ -146,7 +146,7 @@ class Runtime:
                 is_needed = is_still_needed()
             if not is_needed:
                 self.abort(execution, "it is no longer needed", counts_as_failure=False)
-                return self.catalog.execution(execution.id)
+                return self.catalog.executions.get(execution.id)
             return self.run_tasks_and_commit(execution, observer)
 
         return plan_again_after_conflict(run_once, binding, self.max_attempts, log, log_level=logging.WARNING)
@@ -157,7 +157,7 @@ class Runtime:
         Raises:
             ExecutionNotLive: the execution was superseded, aborted or committed.
         """
-        return self.run_tasks_and_commit(self.catalog.resume(execution_id, self.owner, self.lease), observer)
+        return self.run_tasks_and_commit(self.catalog.executions.resume(execution_id, self.owner, self.lease), observer)
 
     def run_tasks_and_commit(self, execution: Execution, observer: Observer | None = None) -> Execution:
         """Run the tasks of a live execution that are not staged yet, and commit."""
@@ -178,7 +178,7 @@ class Runtime:
             commit = self.commit(execution)
         notify("commit", commit)
         return replace(
-            self.catalog.execution(execution.id), commit=commit, tasks=tuple(run.reports.values()), checks=checks
+            self.catalog.executions.get(execution.id), commit=commit, tasks=tuple(run.reports.values()), checks=checks
         )
 
     # single steps, as Dagster calls them
@@ -208,7 +208,9 @@ class Runtime:
         if scope_by_channel is not None:
             request = replace(request, scope_by_channel={**request.scope_by_channel, **scope_by_channel})
         self.register_binding(bound)
-        execution = retry_if_owner_dead(self.catalog.begin, replace(request, run_id=run_id, firing_id=firing_id))
+        execution = retry_if_owner_dead(
+            self.catalog.executions.begin, replace(request, run_id=run_id, firing_id=firing_id)
+        )
         check_rows_unchanged(self.catalog, execution, checked_heads)
         crash_point("begin.after")
         return execution
@@ -226,16 +228,16 @@ class Runtime:
         Raises:
             ExecutionNotLive: the execution was superseded, aborted or committed.
         """
-        execution = self.catalog.execution(execution_id)
+        execution = self.catalog.executions.get(execution_id)
         orphaned = execution.owner != self.owner and is_owner_gone(execution.owner)
         if execution.state == "running" and not orphaned:
             return execution
         dead = frozenset({execution.owner} if orphaned else ())
-        return self.catalog.resume(execution_id, self.owner, self.lease, run_id=run_id, dead_owners=dead)
+        return self.catalog.executions.resume(execution_id, self.owner, self.lease, run_id=run_id, dead_owners=dead)
 
     def register_binding(self, binding: Binding) -> None:
         """Register a binding and its channels in the catalog."""
-        self.catalog.register(self.project_channels(binding), [binding], by=current_actor())
+        self.catalog.definitions.register(self.project_channels(binding), [binding], by=current_actor())
 
     def project_channels(self, binding: Binding) -> list[Channel]:
         """Channels of a binding, as the project defines them."""
@@ -271,7 +273,7 @@ class Runtime:
         self._run_states.forget(execution)
         with suppress(NovaError):
             error_text = mask(f"{type(error).__name__}: {error}")[:4000]
-            self.catalog.fail(execution.id, execution.epoch, error_text, counts_as_failure=counts_as_failure)
+            self.catalog.executions.fail(execution.id, execution.epoch, error_text, counts_as_failure=counts_as_failure)
 
     def commit(self, execution: Execution) -> Commit:
         """Publish everything that the execution staged and move its cursors, in one transaction (R2).
@@ -333,7 +335,7 @@ class Runtime:
     def abort(self, execution: Execution, reason: str, counts_as_failure: bool = True) -> None:
         """End an execution without any visible effect. Its staged files are deleted after the grace period."""
         self._run_states.forget(execution)
-        self.catalog.abort(execution.id, reason, counts_as_failure=counts_as_failure)
+        self.catalog.executions.abort(execution.id, reason, counts_as_failure=counts_as_failure)
 
     def delete_dead_staging(self) -> int:
         """Delete staged files of dead executions. Returns the number of folders."""
@@ -346,9 +348,9 @@ class Runtime:
         """
         bound = self.project.binding(binding)
         request, _ = self._begin_request(bound, partition, whole=whole)
-        self.catalog.check_registration(self.project_channels(bound))
+        self.catalog.definitions.check_registration(self.project_channels(bound))
         now = self.catalog.now()
-        pins = retry_if_owner_dead(self.catalog.preview_pins, request)
+        pins = retry_if_owner_dead(self.catalog.executions.preview_pins, request)
         return plan_run_from_pins(self.catalog, bound, pins, request.partition, now, self.few_rows.at_pins(pins))
 
     # internals

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import PartitionError, SchemaMismatch, UnrepresentableChange
 from nova_assets.execution.lagging_consumers import prepare_consumers_for
 from nova_assets.execution.warehouse_identity import WarehouseCheck, check_or_adopt_warehouse
 from nova_assets.model.block import Block, Kind, Manifest, StagedBlock
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import Execution
@@ -89,7 +89,7 @@ class Staging:
             manifest = check_base_keeps_rows(self.catalog, self.engine, channel, history, manifest)
         elif channel is not None and history is not None:
             check_no_sum_overflow(self.catalog, self.engine, channel, history, replace(block, manifest=manifest))
-        self.catalog.record_manifest(block.id, manifest)
+        self.catalog.staging.record_manifest(block.id, manifest)
         return replace(block, manifest=manifest)
 
     def write_compacted(
@@ -100,7 +100,7 @@ class Staging:
         block = self._record_staged_block(execution, port, kind, channel, WHOLE)
         manifest, strategy = self.engine.rewriter.rewrite(read, block, channel, schema)
         crash_point("stage.written")
-        self.catalog.record_manifest(block.id, manifest)
+        self.catalog.staging.record_manifest(block.id, manifest)
         new = [f for f in manifest.files if f.path.startswith(f"{block.folder}/")]
         seconds = time.monotonic() - started
         estimate = next((e for e in expected if e.strategy == strategy), None)
@@ -123,7 +123,7 @@ class Staging:
             partition=scope,
         )
         self._adopt_warehouse_once()
-        self.catalog.record_staged_blocks([block])
+        self.catalog.staging.record([block])
         crash_point("stage.recorded")
         return block
 
@@ -133,17 +133,17 @@ class Staging:
             StagedBlock(uuid.uuid4().hex, execution.id, o.channel, o.port, "delta", SKIPPED_FOLDER, execution.epoch)
             for o in outputs
         ]
-        self.catalog.record_staged_blocks(blocks)
+        self.catalog.staging.record(blocks)
         for block in blocks:
-            self.catalog.record_manifest(block.id, Manifest((), Schema(())))
+            self.catalog.staging.record_manifest(block.id, Manifest((), Schema(())))
 
     def record_checks_passed(self, execution: Execution) -> None:
         """Record that all blocking checks passed on the staged blocks, for the process that commits."""
         marker = StagedBlock(
             uuid.uuid4().hex, execution.id, None, _CHECKED_PORT, "delta", SKIPPED_FOLDER, execution.epoch
         )
-        self.catalog.record_staged_blocks([marker])
-        self.catalog.record_manifest(marker.id, Manifest((), Schema(())))
+        self.catalog.staging.record([marker])
+        self.catalog.staging.record_manifest(marker.id, Manifest((), Schema(())))
 
     def has_passed_checks(self, execution: Execution) -> bool:
         return _CHECKED_PORT in self.complete_blocks_by_port(execution)
@@ -155,9 +155,9 @@ class Staging:
             Port -> its staged block, for the other completely written blocks.
         """
         forgotten = {*ports, _CHECKED_PORT}
-        staged = self.catalog.staged_blocks(execution.id)
+        staged = self.catalog.staging.of(execution.id)
         if any(b.port in forgotten for b in staged):
-            self.catalog.drop_staged_blocks(execution.id, forgotten)
+            self.catalog.staging.drop(execution.id, forgotten)
         return {b.port: b for b in staged if b.manifest is not None and b.port not in forgotten}
 
     def delete_staged(self, execution: Execution, *, is_rollback: bool = False) -> None:
@@ -170,13 +170,13 @@ class Staging:
             is_rollback: the execution was aborted, which the timelines of its channels tell.
         """
         with suppress(NovaError):
-            staged = self.catalog.staged_blocks(execution.id)
+            staged = self.catalog.staging.of(execution.id)
             removed_files = {b.id: self.engine.warehouse.delete_staged_folder(b.folder) for b in staged}
             complete = {b.id for b in staged if b.manifest is not None}
             of_complete = {b: f for b, f in removed_files.items() if b in complete}
-            self.catalog.mark_swept(of_complete, is_final=True, is_rollback=is_rollback)
+            self.catalog.staging.mark_swept(of_complete, is_final=True, is_rollback=is_rollback)
             of_incomplete = {b: f for b, f in removed_files.items() if b not in complete}
-            self.catalog.mark_swept(of_incomplete, is_rollback=is_rollback)
+            self.catalog.staging.mark_swept(of_incomplete, is_rollback=is_rollback)
 
     def abort_and_delete_staged(self, execution: Execution, cause: BaseException | str) -> None:
         """Abort an execution that will not be resumed, and delete its staged files.
@@ -185,7 +185,7 @@ class Staging:
         """
         reason = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
         with suppress(NovaError):
-            self.catalog.abort(execution.id, reason[:4000])
+            self.catalog.executions.abort(execution.id, reason[:4000])
             self.delete_staged(execution, is_rollback=True)
 
     def delete_dead_staging(self, lease_seconds: float, sweep_delay_seconds: float) -> int:
@@ -195,8 +195,8 @@ class Staging:
         Each folder is deleted a second time later, since Spark may continue to write for a killed process. An undecided
         copy of a catalog deletes nothing: in the original, the executions may be alive.
         """
-        blocks = self.catalog.sweepable_blocks(sweep_delay_seconds, lease_seconds + sweep_delay_seconds)
-        if blocks and self.catalog.copied_from() is not None:
+        blocks = self.catalog.staging.sweepable(sweep_delay_seconds, lease_seconds + sweep_delay_seconds)
+        if blocks and self.catalog.identity.copied_from() is not None:
             return 0
         if blocks:
             WarehouseCheck(self.catalog, self.engine).check()  # a new one remembers nothing
@@ -206,12 +206,12 @@ class Staging:
             removed_files[block.id] = self.engine.warehouse.delete_staged_folder(block.folder)
         if blocks:
             crash_point("sweep.after")
-            self.catalog.mark_swept(removed_files)
+            self.catalog.staging.mark_swept(removed_files)
         return len(blocks)
 
     def complete_blocks_by_port(self, execution: Execution) -> dict[str, StagedBlock]:
         """Port -> its staged block, for completely written blocks."""
-        return {b.port: b for b in self.catalog.staged_blocks(execution.id) if b.manifest is not None}
+        return {b.port: b for b in self.catalog.staging.of(execution.id) if b.manifest is not None}
 
     def _adopt_warehouse_once(self) -> None:
         """Check once per process that the warehouse belongs to the catalog, and write the catalog's marker file.
@@ -305,12 +305,12 @@ def check_no_sum_overflow(
     if not types or not staged.manifest.rows:
         return
     head = history.head
-    since_base = catalog.history(channel.name, head, history.scope, back_to=head)
+    since_base = catalog.histories.of(channel.name, head, history.scope, back_to=head)
     if is_headroom_ample(
         sum_headrooms(since_base, staged.manifest, types), types
-    ) and not catalog.has_dropped_partitions(channel.name):
+    ) and not catalog.histories.has_dropped_partitions(channel.name):
         return
-    full_history = catalog.history(channel.name, head, history.scope)
+    full_history = catalog.histories.of(channel.name, head, history.scope)
     partitions_without_headroom = {
         r.partition for r in sum_headrooms(full_history, staged.manifest, types) if r.headroom is None
     }
@@ -334,7 +334,7 @@ def check_base_keeps_rows(
     The comparison is skipped while the channel has no consumers. The commit then requires that there are still
     none.
     """
-    if not isinstance(channel.merge, Append) or history.head == 0 or not catalog.has_consumers(channel.name):
+    if not isinstance(channel.merge, Append) or history.head == 0 or not catalog.cursors.has_consumers(channel.name):
         return manifest
     dropped = engine.reader.count_dropped_rows(modes.snapshot(history), manifest)
     if dropped:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.execution.input_view import MAX_COMPUTED_ROWS
 from nova_assets.execution.run_state import RunState
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.task import Context, LastExecution, Task
@@ -78,7 +78,7 @@ def make_task_context(
 
 def has_dropped_partitions(catalog: Catalog, channel: str | None) -> bool:
     """Whether a partition of the channel was ever dropped. A private port, without a channel, has no partitions."""
-    return channel is not None and catalog.has_dropped_partitions(channel, ever=True)
+    return channel is not None and catalog.histories.has_dropped_partitions(channel, ever=True)
 
 
 def may_replace_output(catalog: Catalog, binding: Binding, task_name: str, port: str, partition: str) -> bool:
@@ -108,7 +108,7 @@ def _reason_for_base(run_state: RunState, port: str) -> str:
 
 def last_execution(catalog: Catalog, binding: Binding, partition: str) -> LastExecution:
     """What the last committed execution of a binding's partition recorded."""
-    commit = catalog.last_commit(binding.name, partition)
+    commit = catalog.commits.last(binding.name, partition)
     if commit is None:
         return LastExecution()
     tasks = commit.details.get("tasks", ())
@@ -124,4 +124,4 @@ def _is_written_by_others(run_state: RunState, catalog: Catalog, port: str, afte
     """Whether anything but the binding has written to the port's channel between a version and the pinned head."""
     channel, execution = run_state.binding.channels[port].name, run_state.execution
     head = execution.pins[channel].head
-    return catalog.is_written_by_others(channel, run_state.binding.name, execution.partition, after, head)
+    return catalog.histories.is_written_by_others(channel, run_state.binding.name, execution.partition, after, head)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import ChannelNotFound, PartitionError
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.model.binding import Binding
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import Cursor, PartitionState, UnreadData
 from nova_assets.model.cursor_switch import CursorSwitch, SwitchTarget
@@ -31,7 +31,7 @@ from nova_assets.short_repr import short_repr
 
 def runs_unpartitioned(binding: Binding, catalog: Catalog) -> bool:
     """Whether a binding's cursors belong to unpartitioned executions (R13)."""
-    return any(c.seq > 0 and not c.partition for c in catalog.cursors(binding.name))
+    return any(c.seq > 0 and not c.partition for c in catalog.cursors.find(binding.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class BindingState:
 
 def load_binding_state(binding: Binding, catalog: Catalog) -> BindingState:
     """State of a binding, by the same decisions as its sensor. Changes nothing."""
-    now, moved = catalog.now(), catalog.cursors(binding.name)
-    heads = {s.channel.name: s.head for s in catalog.channels()}
+    now, moved = catalog.now(), catalog.cursors.find(binding.name)
+    heads = {s.channel.name: s.head for s in catalog.definitions.channels()}
     cursors = (*moved, *cursors_of_unrun_bindings([binding], moved, heads))
-    last = next(iter(catalog.executions(binding.name, 1)), None)
+    last = next(iter(catalog.executions.find(binding.name, 1)), None)
     due, waits = _due_partitions(binding, catalog, now)
-    return BindingState(binding, cursors, last, due, waits, catalog.partitions_with_open_firing(binding.name))
+    return BindingState(binding, cursors, last, due, waits, catalog.firings.partitions_with_open_firing(binding.name))
 
 
 def _due_partitions(binding: Binding, catalog: Catalog, now: datetime) -> tuple[dict[str, str], str]:
@@ -79,7 +79,7 @@ def _due_partitions(binding: Binding, catalog: Catalog, now: datetime) -> tuple[
         return {}, watched.off
     due, waits = {}, watched.why_none or "nothing is due in any partition"
     for partition, trigger_state in watched.states.items():
-        fired = catalog.last_firing(binding.name, partition)
+        fired = catalog.firings.last(binding.name, partition)
         decision = decide_trigger(binding.when, fired.positions if fired is not None else {}, trigger_state)
         if decision.due:
             due[partition] = decision.why
@@ -132,8 +132,8 @@ def load_watched_partitions(binding: Binding, catalog: Catalog, now: datetime | 
 
 
 def _read_watched_partitions(binding: Binding, catalog: Catalog, now: datetime) -> WatchedPartitions:
-    off = why_trigger_is_off(binding, catalog.definition_statuses())
-    if off and catalog.registered_at(binding.name) is None:  # its channels may not exist
+    off = why_trigger_is_off(binding, catalog.definition_states.statuses())
+    if off and catalog.firings.registered_at(binding.name) is None:  # its channels may not exist
         return WatchedPartitions(now, {}, off, off)
     if not binding.dimensions:
         return WatchedPartitions(now, {WHOLE: load_trigger_state(binding, catalog, now)}, off)
@@ -157,10 +157,10 @@ def load_due_state(
     """
 
     def read() -> tuple[Firing | None, tuple[FiringRun, ...], RunningTask | None, dict[tuple[str, str], int]]:
-        last = catalog.last_firing(binding.name, partition)
-        executions = catalog.executions_of_firing(last) if last is not None and last.state == "requested" else ()
-        running = catalog.running_partition(binding.name, partition)
-        return last, executions, running, catalog.cursor_positions(binding.name, partition)
+        last = catalog.firings.last(binding.name, partition)
+        executions = catalog.firings.executions_of(last) if last is not None and last.state == "requested" else ()
+        running = catalog.firings.running_partition(binding.name, partition)
+        return last, executions, running, catalog.cursors.positions(binding.name, partition)
 
     last, executions, running, positions = catalog.read_together(read)
     cursors = {channel: seq for (channel, _), seq in sorted(positions.items())}
@@ -194,8 +194,10 @@ def load_cursor_switch(binding: Binding, catalog: Catalog, to: SwitchTarget) -> 
         PartitionError: the binding has no partitions, or some partitions have unread data and the switch is to
             unpartitioned executions.
     """
-    cursors = catalog.cursors(binding.name)
-    heads = {s.channel.name: s.head for s in catalog.channels()}  # before the partitions: see plan_cursor_switch
+    cursors = catalog.cursors.find(binding.name)
+    heads = {
+        s.channel.name: s.head for s in catalog.definitions.channels()
+    }  # before the partitions: see plan_cursor_switch
     channels = dict.fromkeys((*binding.reads, *binding.writes))
     return plan_cursor_switch(binding, to, cursors, heads, {c.name: _list_partitions(c, catalog) for c in channels})
 
@@ -204,12 +206,12 @@ def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> Tri
     """Trigger state of a binding for an unpartitioned execution, from the catalog."""
     return TriggerState(
         now=now,
-        registered_at=catalog.registered_at(binding.name) or now,
-        heads=catalog.data_heads(_trigger_channels(binding)),
-        cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
+        registered_at=catalog.firings.registered_at(binding.name) or now,
+        heads=catalog.firings.data_heads(_trigger_channels(binding)),
+        cursors={c.channel: c.seq for c in catalog.cursors.find(binding.name)},
         finished=execution_counts_for_partition(_load_execution_counts(binding, catalog)),
-        sealed={c: catalog.seal_count(c) for c in _sealed_trigger_channels(binding)},
-        unread=catalog.unread_data,
+        sealed={c: catalog.seals.count(c) for c in _sealed_trigger_channels(binding)},
+        unread=catalog.histories.unread_data,
     )
 
 
@@ -220,7 +222,7 @@ def _trigger_channels(binding: Binding) -> set[str]:
 
 def _load_execution_counts(binding: Binding, catalog: Catalog) -> dict[tuple[str, str, str], int]:
     """Execution counts of all bindings, loaded only for ``After`` triggers, since the query scans all executions."""
-    return catalog.execution_counts() if any(isinstance(t, After) for t in binding.triggers) else {}
+    return catalog.executions.counts() if any(isinstance(t, After) for t in binding.triggers) else {}
 
 
 def execution_counts_for_partition(
@@ -244,8 +246,8 @@ def load_trigger_states(binding: Binding, catalog: Catalog, now: datetime) -> di
     """
     unpartitioned_state, counts = load_trigger_state(binding, catalog, now), _load_execution_counts(binding, catalog)
     columns = [d.column for d in binding.dimensions]
-    cursors: dict[tuple[str, str], int] = {(c.partition, c.channel): c.seq for c in catalog.cursors(binding.name)}
-    under_way = catalog.partitions_with_open_firing(binding.name)
+    cursors: dict[tuple[str, str], int] = {(c.partition, c.channel): c.seq for c in catalog.cursors.find(binding.name)}
+    under_way = catalog.firings.partitions_with_open_firing(binding.name)
     inputs = _input_channels(binding)
     heads = _input_heads_by_partition(binding, catalog)
     for partition in (*(p for p, _ in cursors), *under_way):
@@ -310,7 +312,7 @@ def _input_heads_by_partition(binding: Binding, catalog: Catalog) -> dict[str, d
 
 def _list_partitions(channel: Channel, catalog: Catalog) -> list[PartitionState]:
     with suppress(ChannelNotFound):
-        return catalog.partitions(channel.name)
+        return catalog.histories.partitions(channel.name)
     return []
 
 
@@ -327,7 +329,7 @@ def list_unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
             scope_for_columns(columns, s.partition) for c in binding.writes for s in _list_partitions(c, catalog)
         }
         return sorted(p for p, input_heads in heads.items() if any(input_heads.values()) and p not in written)
-    cursors = {(c.partition, c.channel): c.seq for c in catalog.cursors(binding.name)}
+    cursors = {(c.partition, c.channel): c.seq for c in catalog.cursors.find(binding.name)}
     for partition, _ in cursors:
         heads.setdefault(partition, {})
     heads.pop(WHOLE, None)
@@ -335,7 +337,9 @@ def list_unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
     shared = {
         c.name for c in _input_channels(binding) if set(c.partition_columns) & {d.column for d in binding.dimensions}
     }
-    channel_heads = {s.channel.name: s.last_data_seq for s in catalog.channels()} if consumed - shared else {}
+    channel_heads = (
+        {s.channel.name: s.last_data_seq for s in catalog.definitions.channels()} if consumed - shared else {}
+    )
 
     def newest_data_seq(partition: str, channel: str) -> int:
         return heads[partition].get(channel, 0) if channel in shared else channel_heads.get(channel, 0)
@@ -345,8 +349,8 @@ def list_unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
 
 def _unread_in_partition(catalog: Catalog, columns: list[str], partition: str, channel: str, after: int) -> UnreadData:
     """Unread data of a channel for one partition of the binding. All of the channel if they share no dimension."""
-    shared = [c for c in catalog.channel(channel).channel.partition_columns if c in columns]
-    return catalog.unread_data(channel, after, scope_for_columns(shared, partition))
+    shared = [c for c in catalog.definitions.channel(channel).channel.partition_columns if c in columns]
+    return catalog.histories.unread_data(channel, after, scope_for_columns(shared, partition))
 
 
 @dataclass(frozen=True)
@@ -388,9 +392,9 @@ class _SealCounts:
 
 def _load_seal_counts(binding: Binding, catalog: Catalog) -> _SealCounts:
     """Load the seals that a binding waits for."""
-    sealing_by_channel = {c: catalog.channel(c).seal for c in _sealed_trigger_channels(binding)}
+    sealing_by_channel = {c: catalog.definitions.channel(c).seal for c in _sealed_trigger_channels(binding)}
     seal_columns = {c: s.by for c, s in sealing_by_channel.items() if s is not None}
-    counts = {c: {g: s.version for g, s in catalog.latest_seals(c).items()} for c in seal_columns}
+    counts = {c: {g: s.version for g, s in catalog.seals.latest(c).items()} for c in seal_columns}
     return _SealCounts([d.column for d in binding.dimensions], seal_columns, counts)
 
 

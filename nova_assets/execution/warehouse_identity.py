@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import uuid
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import CopyUndecided, WarehouseMismatch, WarehouseUnavailable
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 
 
@@ -21,9 +21,9 @@ def check_warehouse_identity(catalog: Catalog, engine: Engine) -> None:
     Raises:
         WarehouseMismatch: the warehouse belongs to another catalog.
     """
-    identity, address = catalog.warehouse_identity_and_address()
+    identity, address = catalog.identity.warehouse()
     try:
-        found_identity = engine.warehouse.read_catalog_marker(catalog.identity())
+        found_identity = engine.warehouse.read_catalog_marker(catalog.identity.get())
         matches = _is_warehouse_of_catalog(catalog, engine, found_identity)
     except WarehouseUnavailable:
         return
@@ -40,17 +40,17 @@ def check_or_adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
     Raises:
         WarehouseMismatch, WarehouseUnavailable.
     """
-    catalog_id = catalog.identity()
-    identity, address = catalog.warehouse_identity_and_address()
+    catalog_id = catalog.identity.get()
+    identity, address = catalog.identity.warehouse()
     found_identity = engine.warehouse.read_catalog_marker(catalog_id)
     matches = _is_warehouse_of_catalog(catalog, engine, found_identity)
     if matches and (identity is None or not found_identity):
         # The catalog decides first, so that concurrent processes write the same marker.
-        identity, address = catalog.adopt_warehouse(
+        identity, address = catalog.identity.adopt_warehouse(
             identity or found_identity or uuid.uuid4().hex, engine.warehouse.address
         )
         if found_identity != identity and (
-            address == engine.warehouse.address or catalog.newest_listed_file() is not None
+            address == engine.warehouse.address or catalog.identity.newest_listed_file() is not None
         ):
             engine.warehouse.write_catalog_marker(catalog_id, identity)
         matches = engine.warehouse.read_catalog_marker(catalog_id) == identity
@@ -83,14 +83,14 @@ class WarehouseCheck:
             WarehouseUnavailable: the marker cannot be read.
         """
         if self._catalog_id is None:
-            self._catalog_id = self.catalog.identity()
+            self._catalog_id = self.catalog.identity.get()
         if not self._is_decided:
             check_is_no_copy_beside_original(self.catalog, self.engine)
             self._is_decided = True
         found_identity = self.engine.warehouse.read_catalog_marker(self._catalog_id)
         if found_identity is not None and found_identity == self._identity:
             return
-        self._identity, address = self.catalog.warehouse_identity_and_address()  # ``nova doctor --claim`` changes it
+        self._identity, address = self.catalog.identity.warehouse()  # ``nova doctor --claim`` changes it
         if self._identity is None or found_identity == self._identity:
             return
         if not _is_warehouse_of_catalog(self.catalog, self.engine, found_identity):
@@ -116,16 +116,16 @@ def claim_warehouse(catalog: Catalog, engine: Engine) -> None:
         WarehouseMismatch: the warehouse does not hold the newest file of the catalog.
         WarehouseUnavailable: the warehouse cannot be written.
     """
-    identity, address = catalog.warehouse_identity_and_address()
-    catalog_id, new_identity = catalog.identity(), None if identity is None else uuid.uuid4().hex
-    newest_file = catalog.newest_listed_file()
+    identity, address = catalog.identity.warehouse()
+    catalog_id, new_identity = catalog.identity.get(), None if identity is None else uuid.uuid4().hex
+    newest_file = catalog.identity.newest_listed_file()
     if newest_file is not None and engine.warehouse.file_size(newest_file) is None:
         raise _warehouse_mismatch_error(
             catalog, engine, identity, address, engine.warehouse.read_catalog_marker(catalog_id)
         )
     if new_identity is not None:
         engine.warehouse.write_catalog_marker(catalog_id, new_identity)
-    catalog.claim_warehouse(new_identity)
+    catalog.identity.claim_warehouse(new_identity)
 
 
 def check_is_no_copy_beside_original(catalog: Catalog, engine: Engine) -> None:
@@ -134,7 +134,7 @@ def check_is_no_copy_beside_original(catalog: Catalog, engine: Engine) -> None:
     Raises:
         CopyUndecided.
     """
-    if catalog.warehouse_identity_and_address()[1] == engine.warehouse.address:
+    if catalog.identity.warehouse()[1] == engine.warehouse.address:
         check_is_no_copy(catalog, "nothing is committed")
 
 
@@ -147,7 +147,7 @@ def check_is_no_copy(catalog: Catalog, action: str) -> None:
     Raises:
         CopyUndecided.
     """
-    original = catalog.copied_from()
+    original = catalog.identity.copied_from()
     if original is not None:
         raise CopyUndecided(
             f"this catalog is a copy, so {action}",
@@ -163,10 +163,10 @@ def _is_warehouse_of_catalog(catalog: Catalog, engine: Engine, found_identity: s
 
     If the marker is lost, or was written by an older version, the newest committed file decides.
     """
-    identity, address = catalog.warehouse_identity_and_address()
+    identity, address = catalog.identity.warehouse()
     if found_identity:
         return identity in (None, found_identity)
-    listed = catalog.newest_listed_file()
+    listed = catalog.identity.newest_listed_file()
     if listed is not None:
         return engine.warehouse.file_size(listed) is not None
     return identity is None or address == engine.warehouse.address
@@ -179,7 +179,7 @@ def _warehouse_mismatch_error(
     expected_address: str | None,
     found_identity: str | None,
 ) -> WarehouseMismatch:
-    file = f"catalogs/{catalog.identity()}"
+    file = f"catalogs/{catalog.identity.get()}"
     known = f" (first at {expected_address})" if expected_address else ""
     return WarehouseMismatch(
         f"{engine.warehouse.address} is not the warehouse of this catalog",

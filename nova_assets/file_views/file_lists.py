@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.file_views.client import ClientCounts, ViewServiceClient
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.responses import TimelineProof, decode_proof
 from nova_assets.file_views.storage import MemoryStorage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.view_entries import decode_json
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.timeline import TimelinePosition
 
@@ -144,14 +144,14 @@ class Views:
     def _pinned_channel(self, channel: str) -> Pinned:
         with self._lock:
             if channel not in self._pins:
-                channel_standing = self._handler_under_lock().catalog.channel_head(channel)
+                channel_standing = self._handler_under_lock().catalog.timelines.head(channel)
                 self._pins[channel] = Pinned(channel_standing.head, channel_standing.position)
             return self._pins[channel]
 
     def _refresh_pinned_position(self, channel: str, catalog: Catalog) -> None:
         """Update the pinned timeline position. From a position that is too old, a service cannot prove its answers."""
-        pin, channel_standing = self._pins[channel], catalog.channel_head(channel)
-        if catalog.steps_without_blocks(channel, pin.position, 0) is not None:
+        pin, channel_standing = self._pins[channel], catalog.timelines.head(channel)
+        if catalog.timelines.steps_without_blocks(channel, pin.position, 0) is not None:
             self._pins[channel] = Pinned(pin.head, channel_standing.position)
 
     def close(self) -> None:

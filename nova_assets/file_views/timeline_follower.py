@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import ChannelNotFound, StorageFailed, TimelineDiffers
 from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.file_views.storage import BoundedSnapshot, MemoryStorage, ScanLimitExceeded, Storage
 from nova_assets.file_views.view_entries import ViewDamaged
 from nova_assets.file_views.view_updater import FollowerCounts, ViewUpdater
 from nova_assets.masking import get_logger
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE, single_partition_in_scope
 from nova_assets.model.timeline import TimelinePosition
 
@@ -140,7 +140,7 @@ class TimelineFollower:
 
     def _outdated_channels(self) -> list[str]:
         """Channels whose views are not at the newest instant."""
-        positions = self.catalog.timeline_positions()
+        positions = self.catalog.timelines.positions()
         with self.storage.open_snapshot() as snapshot:
             views = {channel: self._updater.load_view(snapshot, channel) for channel in positions}
         return [c for c, view in views.items() if view is not None and view.position != positions[c]]
@@ -161,7 +161,7 @@ class TimelineFollower:
                     )
         except (StorageFailed, ViewDamaged):
             return True
-        return _may_span_partitions(self.catalog.channel(channel).channel.partition_columns, scope)
+        return _may_span_partitions(self.catalog.definitions.channel(channel).channel.partition_columns, scope)
 
     def mark_collection_complete(self, channel: str, collected_up_to_step: int) -> None:
         """Record that garbage collection is complete for partitions that no later instant touched."""
@@ -221,7 +221,7 @@ class TimelineFollower:
             return True
         return (
             known_position.step < view.position.step
-            and self.catalog.steps_without_blocks(view.header.channel, known_position, 0) is not None
+            and self.catalog.timelines.steps_without_blocks(view.header.channel, known_position, 0) is not None
         )
 
     def _save_if_due(self) -> None:

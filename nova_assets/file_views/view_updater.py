@@ -10,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import StorageFailed
 from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.file_views.storage import Storage, StorageSnapshot
 from nova_assets.file_views.view_edit import LoadedPartitions, ViewEdit
 from nova_assets.file_views.view_entries import HEADER_KEY, ViewDamaged, channel_keyspace
 from nova_assets.masking import get_logger
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import single_partition_in_scope
 from nova_assets.model.timeline import ChannelHead, TimelineStep
 
@@ -203,7 +203,7 @@ class ViewUpdater:
                 else:
                     is_complete = False
             return edit, loaded.channel_head, _RoundResult(is_complete, absent_scopes)
-        channel_head, steps = self._catalog.timeline_steps(channel, view.position)
+        channel_head, steps = self._catalog.timelines.steps(channel, view.position)
         if steps is None or not _has_all_numbered_steps(view, channel_head, steps):
             self._counts.restarted += 1
             edit.restart_view(channel_head)
@@ -232,7 +232,7 @@ class ViewUpdater:
             ):
                 partitions += [single_partition] if single_partition not in partitions else []
                 continue
-            channel_head, partition_names = self._catalog.partition_names(channel, scope)
+            channel_head, partition_names = self._catalog.timelines.partition_names(channel, scope)
             single_partition = single_partition_in_scope(channel_head.columns, scope)
             missing = (
                 [single_partition]
@@ -247,7 +247,7 @@ class ViewUpdater:
         return _LoadPlan(tuple(partitions), tuple(completed_scopes), True)
 
     def _load_partitions(self, channel: str, partitions: Sequence[str]) -> LoadedPartitions:
-        channel_head, history = self._catalog.head_and_full_history(channel, partitions)
+        channel_head, history = self._catalog.timelines.head_and_full_history(channel, partitions)
         partitions_with_blocks = {b.partition for b in history.blocks} | history.collected_numbers.keys()
         existing = tuple(n for n in partitions if n in partitions_with_blocks or not channel_head.columns)
         self._counts.loaded += len(existing)

@@ -27,21 +27,21 @@ def notify_of_lateness(runtime: Runtime, settings: NotifySettings) -> list[str]:
         binding: _reason_of_lateness(runtime, cursors, settings.bound_of(binding), now)
         for binding, cursors in _cursors_by_binding(runtime).items()
     }
-    became_late, caught_up = changed_lateness(reasons, catalog.open_problems("late"))
+    became_late, caught_up = changed_lateness(reasons, catalog.notifications.open_problems("late"))
     for binding, reason in became_late.items():
         text = shorten_text(f"{binding} is late: {reason}")
-        catalog.start_problem("late", binding, Notification("late", now, text, binding))
+        catalog.notifications.start_problem("late", binding, Notification("late", now, text, binding))
     for binding in caught_up:
-        catalog.end_problem("late", binding)
+        catalog.notifications.end_problem("late", binding)
     return sorted(became_late)
 
 
 def _cursors_by_binding(runtime: Runtime) -> dict[str, list[Cursor]]:
     """Cursors of each binding, at 0 for those that have not run."""
     catalog, bindings = runtime.catalog, runtime.project.bindings
-    stored = catalog.cursors()
+    stored = catalog.cursors.find()
     by_binding: dict[str, list[Cursor]] = {b.name: [] for b in bindings}
-    for cursor in (*stored, *cursors_of_unrun_bindings(bindings, stored, catalog.heads())):
+    for cursor in (*stored, *cursors_of_unrun_bindings(bindings, stored, catalog.scheduler.heads())):
         if cursor.binding in by_binding or not bindings:
             by_binding.setdefault(cursor.binding, []).append(cursor)
     return by_binding
@@ -53,6 +53,8 @@ def _reason_of_lateness(runtime: Runtime, cursors: Iterable[Cursor], bound: Late
         oldest = None
         if bound.freshness is not None and cursor.lag > 0:
             with suppress(NovaError):  # the channel may have been removed meanwhile
-                oldest = runtime.catalog.unread_data(cursor.channel, cursor.seq, cursor.channel_partition).oldest
+                oldest = runtime.catalog.histories.unread_data(
+                    cursor.channel, cursor.seq, cursor.channel_partition
+                ).oldest
         inputs.append(UnreadInput(cursor, oldest))
     return reason_of_lateness(inputs, bound, now)

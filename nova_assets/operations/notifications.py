@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import NotificationFailed
 from nova_assets.execution.lease import is_owner_dead, this_process
 from nova_assets.masking import get_logger
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.notification import QueuedNotification, shorten_text
 from nova_assets.model.notify_settings import NotifierConfig
 from nova_assets.notify.notifier import Notifier
@@ -106,7 +106,7 @@ class NotificationDelivery:
 
     def _drop_excess(self, config: NotifierConfig) -> DeliveryReport:
         """Drop the oldest notifications of a notifier that were not delivered, if too many wait."""
-        dropped = self.catalog.drop_oldest_notifications(config.name, MAX_QUEUED)
+        dropped = self.catalog.notifications.drop_oldest(config.name, MAX_QUEUED)
         if dropped:
             log.warning(
                 "%s: dropped the oldest %d notifications, since only %d are kept", config.name, dropped, MAX_QUEUED
@@ -142,7 +142,7 @@ class NotificationDelivery:
         return report
 
     def _due(self, config: NotifierConfig) -> list[QueuedNotification]:
-        return due_notifications(self.catalog.first_waiting_notifications(config.name), self.catalog.now())
+        return due_notifications(self.catalog.notifications.first_waiting(config.name), self.catalog.now())
 
     def _deliver_one(self, config: NotifierConfig, notifier: Notifier, queued: QueuedNotification) -> _Delivery:
         try:
@@ -154,7 +154,7 @@ class NotificationDelivery:
             unexpected = NotificationFailed(f"{config.name} has not delivered a notification", found=found)
             return self._record_failure(config, queued, unexpected)
         crash_point("notify.delivered")
-        self.catalog.mark_delivered(queued)
+        self.catalog.notifications.mark_delivered(queued)
         return _Delivery(DeliveryReport(delivered=1))
 
     def _record_failure(
@@ -164,7 +164,7 @@ class NotificationDelivery:
             queued.attempts + 1, self.catalog.now(), self.random_number(), failure.fields.get("retry_after")
         )
         error = shorten_text(f"{failure.what}: {failure.found}")
-        self.catalog.record_failed_delivery(queued, error, retry_at)
+        self.catalog.notifications.record_failed_delivery(queued, error, retry_at)
         log.warning("%s: %s", queued.notification.title, error)
         counts = DeliveryReport(
             failed=int(retry_at is not None), given_up=int(retry_at is None), errors=((config.name, error),)
@@ -172,19 +172,21 @@ class NotificationDelivery:
         return _Delivery(counts, bool(failure.fields.get("unavailable")))
 
     def _claim(self, config: NotifierConfig, dead_owners: Collection[str] = ()) -> bool:
-        return self.catalog.claim_notifier(config.name, self._owner, LEASE_SECONDS, dead_owners)
+        return self.catalog.notifications.claim_notifier(config.name, self._owner, LEASE_SECONDS, dead_owners)
 
     @contextmanager
     def _lease(self, config: NotifierConfig) -> Iterator[bool]:
         """Lease on a notifier while the body runs. Yields False if another process holds it."""
-        owners = {s.owner for s in self.catalog.notifiers() if s.name == config.name and s.owner is not None}
+        owners = {
+            s.owner for s in self.catalog.notifications.notifiers() if s.name == config.name and s.owner is not None
+        }
         is_held = self._claim(config, [owner for owner in owners if is_owner_dead(owner)])
         try:
             yield is_held
         finally:
             if is_held:
                 with suppress(NovaError):  # it expires
-                    self.catalog.release_notifier(config.name, self._owner)
+                    self.catalog.notifications.release_notifier(config.name, self._owner)
 
 
 @dataclass(frozen=True, slots=True)

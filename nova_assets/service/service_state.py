@@ -61,7 +61,7 @@ class ServiceState:
         definition = self.cached_definition(channel)
         if definition is None:
             now = time.monotonic()
-            definition = self.store.catalog.channel(channel).channel
+            definition = self.store.catalog.definitions.channel(channel).channel
             self._cached_definitions[channel] = now, definition
         return definition
 
@@ -104,7 +104,7 @@ class ServiceState:
         """
         with self._health_check_lock:
             if time.monotonic() > self._last_health_check + 1.0:
-                file_problem = self.store.catalog.catalog_file_problem()
+                file_problem = self.store.catalog.identity.file_problem()
                 if file_problem is not None:
                     raise ServiceUnavailable(
                         "the file of the catalog is not in place",
@@ -113,7 +113,7 @@ class ServiceState:
                         next="stop the processes of the catalog, put the file and its log in place, start them again",
                         reason="catalog_file",
                     )
-                damage = self.store.catalog.catalog_damage()
+                damage = self.store.catalog.identity.damage()
                 if damage is not None:
                     raise ServiceUnavailable(
                         "the catalog is damaged",

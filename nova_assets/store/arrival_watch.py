@@ -66,7 +66,7 @@ class ChannelsToReceive:
 def find_channels_to_receive(store: Store, watched_inboxes: WatchedInboxes) -> ChannelsToReceive:
     """Channels of the project with files to receive or groups to seal. Paused channels are left out."""
     to_list, with_arrivals, errors = [], [], []
-    statuses = store.catalog.definition_statuses()
+    statuses = store.catalog.definition_states.statuses()
     for channel in channels_with_source_or_seal(store.project):
         if DefinitionKey("channel", channel.name) in statuses:  # paused or removed
             continue
@@ -94,7 +94,7 @@ def _is_full_listing_due(store: Store, channel: Channel) -> bool:
     """Whether the source is due for another full listing, which finds files that were never announced."""
     assert channel.source is not None
     store.register([channel, quarantine_channel(channel)])
-    last_listing = store.catalog.channel(channel.name).last_listing_started_at
+    last_listing = store.catalog.definitions.channel(channel.name).last_listing_started_at
     return last_listing is None or store.catalog.now() - last_listing > timedelta(seconds=FULL_LISTING_INTERVAL)
 
 
@@ -126,8 +126,8 @@ def _has_waiting_arrivals(store: Store, channel: Channel, inbox: Inbox) -> bool:
     """
     if inbox.is_local:
         notices = inbox.poll(_MAX_NOTICES_PER_CHECK)
-        store.catalog.announce_arrivals(channel.name, [a for n in notices for a in n.arrivals])
+        store.catalog.arrivals.announce(channel.name, [a for n in notices for a in n.arrivals])
         inbox.acknowledge(notices)
     elif inbox.has_notices():
         return True
-    return store.catalog.arrival_counts(channel.name).waiting > 0
+    return store.catalog.arrivals.counts(channel.name).waiting > 0

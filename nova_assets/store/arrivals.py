@@ -110,7 +110,7 @@ class StoreArrivals:
         Args:
             state: only files in this state: ``waiting``, ``taken``, ``refused`` or ``gone``.
         """
-        return self.runtime.catalog.arrivals(self.registry.known(channel), state, limit)
+        return self.runtime.catalog.arrivals.find(self.registry.known(channel), state, limit)
 
     @contextmanager
     def _open_receiver(
@@ -142,5 +142,5 @@ class StoreArrivals:
                 next=f'nova.Channel("{name}", source=nova.files("landing/{name}"))',
                 channel=name,
             )
-        self.runtime.catalog.register([definition, quarantine_channel(definition)])
+        self.runtime.catalog.definitions.register([definition, quarantine_channel(definition)])
         return definition

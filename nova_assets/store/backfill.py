@@ -94,7 +94,7 @@ class DatasetBackfills:
             self.runtime.register_binding(self.runtime.project.binding(name))
         name = f"{dataset[:50]}-{uuid.uuid4().hex[:8]}"
         backfill = Backfill(name, dataset, self.catalog.now(), by, why, priority, preview.affected.downstream_datasets)
-        return self.catalog.start_backfill(backfill, preview.affected.parts)
+        return self.catalog.backfills.start(backfill, preview.affected.parts)
 
     def preview_backfill(
         self,
@@ -139,14 +139,14 @@ class DatasetBackfills:
         scope = backfill_scope(
             snapshot.partition_ordinals, snapshot.task_inputs, dataset, selected, datasets, repeatable.__contains__
         )
-        cost_by_partition = self.catalog.last_execution_costs(dict.fromkeys(d for d, _ in scope.parts))
+        cost_by_partition = self.catalog.backfills.last_execution_costs(dict.fromkeys(d for d, _ in scope.parts))
         return BackfillPreview(
             scope, {part: cost_by_partition[part] for part in scope.parts if part in cost_by_partition}
         )
 
     def backfills(self, limit: int = 100) -> list[Backfill]:
         """Backfills with requester, reason and progress, newest first."""
-        return self.catalog.backfills(limit)
+        return self.catalog.backfills.find(limit)
 
     def cancel_backfill(self, backfill_id: str) -> int:
         """Cancel the pending partitions of a backfill. Running tasks are not stopped.
@@ -157,7 +157,7 @@ class DatasetBackfills:
         Raises:
             NovaError: there is no such backfill.
         """
-        return self.catalog.cancel_backfill(backfill_id)
+        return self.catalog.backfills.cancel(backfill_id)
 
 
 def _as_name_collection(names: str | Collection[str]) -> Collection[str]:

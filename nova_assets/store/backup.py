@@ -60,18 +60,18 @@ class CatalogBackups:
         target = _check_folder(folder)
         now = self.catalog.now()
         seconds = _hold_seconds(hold, now)
-        dump_command = self.catalog.dump_command(target / DUMP_FILE)
+        dump_command = self.catalog.backups.dump_command(target / DUMP_FILE)
         if dry_run:
             preview = Backup("", str(target), now, now + timedelta(seconds=seconds))
-            return self._summary(preview, self._with_marker(self.catalog.backup_content()), dump_command)
-        backup = self.catalog.record_backup(str(target), seconds)
+            return self._summary(preview, self._with_marker(self.catalog.backups.content()), dump_command)
+        backup = self.catalog.backups.record(str(target), seconds)
         is_new_folder = not target.exists()
         try:
             return self._write(backup, target, dump_command)
         except BaseException as error:
             _remove_files(target, is_new_folder)
             with suppress(NovaError):  # the first error counts; the hold ends by itself
-                self.catalog.delete_backup(backup.id)
+                self.catalog.backups.delete(backup.id)
             if isinstance(error, OSError):
                 raise _unwritable_folder_error(target, error) from error
             raise
@@ -79,7 +79,7 @@ class CatalogBackups:
     def backups(self) -> list[Backup]:
         """Backups that hold files of the warehouse, latest first."""
         now = self.catalog.now()
-        return [b for b in self.catalog.backups() if b.is_held(now)]
+        return [b for b in self.catalog.backups.all() if b.is_held(now)]
 
     def release_backup(self, id_or_folder: str | Path, *, dry_run: bool = False) -> Backup:
         """End the hold of a backup, so that collected files that it lists can be deleted. The folder stays.
@@ -96,14 +96,14 @@ class CatalogBackups:
         """
         backup = self._find(id_or_folder)
         if not dry_run:
-            self.catalog.delete_backup(backup.id)
+            self.catalog.backups.delete(backup.id)
         return backup
 
     def _find(self, id_or_folder: str | Path) -> Backup:
         """Backup that a folder holds, which may have been moved or removed, or that an id names. Raises
         ArgumentRefused.
         """
-        recorded = self.catalog.backups()
+        recorded = self.catalog.backups.all()
         folder = _absolute(id_or_folder)
         described = _read_description(folder)
         wanted = str(id_or_folder) if described is None else described.id
@@ -119,11 +119,11 @@ class CatalogBackups:
         folder.mkdir(parents=True, exist_ok=True)
         if dump_command is None:
             part = folder / f"{CATALOG_FILE}.part"
-            content = self.catalog.copy_catalog(part, backup.made_at)
+            content = self.catalog.backups.copy(part, backup.made_at)
             _fsync(part)
             part.replace(folder / CATALOG_FILE)
         else:
-            content = self.catalog.backup_content()
+            content = self.catalog.backups.content()
         content = self._with_marker(content)
         summary = self._summary(backup, content, dump_command)
         _write_file(folder / FILE_LIST, "".join(f"{path}\n" for path in content.paths))
@@ -133,16 +133,16 @@ class CatalogBackups:
 
     def _with_marker(self, content: BackupContent) -> BackupContent:
         """Content with the file by which the catalog recognises its warehouse."""
-        warehouse_identity, _ = self.catalog.warehouse_identity_and_address()
+        warehouse_identity, _ = self.catalog.identity.warehouse()
         if warehouse_identity is None:  # nothing was written yet
             return content
-        return BackupContent((f"catalogs/{self.catalog.identity()}", *content.paths), content.bytes)
+        return BackupContent((f"catalogs/{self.catalog.identity.get()}", *content.paths), content.bytes)
 
     def _summary(self, backup: Backup, content: BackupContent, dump_command: str | None) -> BackupSummary:
         return BackupSummary(
             backup,
             self.catalog.url,
-            self.catalog.identity(),
+            self.catalog.identity.get(),
             self.engine.warehouse.address,
             len(content.paths),
             content.bytes,

@@ -180,7 +180,7 @@ class BindingExecutions:
             ExecutionInProgress: an execution of the binding is alive.
         """
         cursor_switch = self.plan_switch(binding, to)
-        self.runtime.catalog.switch_cursors(cursor_switch)
+        self.runtime.catalog.cursors.switch(cursor_switch)
         return cursor_switch
 
     def plan_switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
@@ -193,7 +193,7 @@ class BindingExecutions:
         """
         catalog = self.runtime.catalog
         now = catalog.now()
-        unended = [e for e, _ in catalog.executions_with_staged_blocks() if e.state in ("running", "failed")]
+        unended = [e for e, _ in catalog.staging.executions_with_blocks() if e.state in ("running", "failed")]
         return [_to_open_execution(e, now) for e in sorted(unended, key=lambda e: (e.started_at, e.id))]
 
     def release(self, execution_id: str, *, force: bool = False, dry_run: bool = False) -> OpenExecution:
@@ -221,7 +221,7 @@ class BindingExecutions:
         if not open_execution.may_end and not force:
             raise _execution_held_error(open_execution)
         if not dry_run:
-            self.runtime.catalog.abort(
+            self.runtime.catalog.executions.abort(
                 open_execution.execution.id,
                 "the execution was released manually",
                 open_execution.execution.epoch,
@@ -231,7 +231,7 @@ class BindingExecutions:
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""
-        return self.runtime.catalog.executions(binding, limit)
+        return self.runtime.catalog.executions.find(binding, limit)
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """Cursors: how far each binding has read each channel and partition.
@@ -239,7 +239,7 @@ class BindingExecutions:
         Raises:
             BindingNotFound: the binding has no cursors, and the project does not define it.
         """
-        cursors = self.runtime.catalog.cursors(binding)
+        cursors = self.runtime.catalog.cursors.find(binding)
         if binding is not None and not cursors:
             self.runtime.project.binding(binding)
         return cursors

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import ChannelNotFound
 from nova_assets.execution.actor import current_actor
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState, PartitionState
 from nova_assets.model.compaction import Compaction
@@ -39,15 +39,15 @@ class ChannelRegistry:
             DefinitionRemoved: a channel, binding or workflowette was removed.
         """
         if isinstance(what, Project):
-            self.runtime.catalog.register(what.channels, what.bindings, replace, current_actor())
+            self.runtime.catalog.definitions.register(what.channels, what.bindings, replace, current_actor())
         else:
             channels = [what] if isinstance(what, Channel) else list(what)
-            self.runtime.catalog.register(channels, (), replace, current_actor())
+            self.runtime.catalog.definitions.register(channels, (), replace, current_actor())
 
     def channels(self) -> list[ChannelState]:
         """Every registered channel with its head, rows and bytes."""
         catalog = self.runtime.catalog
-        return ChannelListing(catalog.channels(), lambda state: head_snapshot(catalog, state))
+        return ChannelListing(catalog.definitions.channels(), lambda state: head_snapshot(catalog, state))
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
@@ -58,7 +58,7 @@ class ChannelRegistry:
             partition: values of one or more dimensions. Only partitions with these values are returned.
         """
         state = self.registered_state(channel)
-        return self.runtime.catalog.partitions(state.channel.name, state.parse_scope(partition))
+        return self.runtime.catalog.histories.partitions(state.channel.name, state.parse_scope(partition))
 
     def timeline(self, channel: Channel | str, limit: int | None = None) -> list[Instant]:
         """Instants of a channel, oldest first.
@@ -66,7 +66,7 @@ class ChannelRegistry:
         Args:
             limit: return only the latest ``limit`` instants. By default, all.
         """
-        return InstantListing(self.runtime.catalog.timeline(self.known(channel), limit))
+        return InstantListing(self.runtime.catalog.instants.of(self.known(channel), limit))
 
     def known(self, channel: Channel | str) -> str:
         """Name of a registered channel.
@@ -86,15 +86,15 @@ class ChannelRegistry:
         catalog = self.runtime.catalog
         if isinstance(channel, Channel):
             self.register(channel)
-            return catalog.channel(channel.name)
+            return catalog.definitions.channel(channel.name)
         try:
-            return catalog.channel(channel)
+            return catalog.definitions.channel(channel)
         except ChannelNotFound:
             definition = self.find_definition(channel)
             if definition is None:
                 raise
             self.register(definition)
-            return catalog.channel(channel)
+            return catalog.definitions.channel(channel)
 
     def find_definition(self, channel: Channel | str) -> Channel | None:
         """Definition of a channel: the ``Channel`` object itself, or the project's definition. None without any."""
@@ -110,4 +110,4 @@ class ChannelRegistry:
 
 def head_snapshot(catalog: Catalog, state: ChannelState) -> Snapshot:
     """Snapshot of a channel at its head, without the blocks of earlier versions."""
-    return modes.snapshot(catalog.history(state.channel.name, state.head, back_to=state.head))
+    return modes.snapshot(catalog.histories.of(state.channel.name, state.head, back_to=state.head))

@@ -116,7 +116,7 @@ class ChannelChecks:
         it does not count.
         """
         seen: set[str] = set()
-        for execution in self.runtime.catalog.executions(binding.name, _MAX_EXECUTIONS):
+        for execution in self.runtime.catalog.executions.find(binding.name, _MAX_EXECUTIONS):
             is_latest = execution.partition not in seen
             seen.add(execution.partition)
             if is_latest and execution.state == "failed" and (execution.error or "").startswith(CheckFailed.__name__):

@@ -131,7 +131,7 @@ class ChannelCompaction:
         with writer.write(channel, scope=options.scope, purpose="compact") as execution:
             head = execution.pins[channel].head
             if head != history.head:  # a concurrent compaction keeps the head, but then the commit conflicts
-                history = self.catalog.history(channel, head, options.scope, back_to=head)
+                history = self.catalog.histories.of(channel, head, options.scope, back_to=head)
                 compactions = self._choose_compactions(history, options)
             if not compactions:
                 self.runtime.staging.abort_and_delete_staged(execution, "compacted by another process")
@@ -148,8 +148,8 @@ class ChannelCompaction:
 
     def _history_since_bases(self, channel: str, scope: str) -> History:
         """History for compaction: each partition from its newest base on, however much more is retained."""
-        head = self.catalog.channel(channel).head
-        return self.catalog.history(channel, head, scope, back_to=head)
+        head = self.catalog.definitions.channel(channel).head
+        return self.catalog.histories.of(channel, head, scope, back_to=head)
 
     def _choose_compactions(self, history: History, options: CompactionOptions) -> tuple[PlannedCompaction, ...]:
         channel = history.channel
@@ -165,7 +165,7 @@ class ChannelCompaction:
                 is_published=options.replace_own_bases,
             )
         else:
-            full_read_count = self.catalog.count_full_reads(channel)
+            full_read_count = self.catalog.garbage.count_full_reads(channel)
             compactions = due_compactions(history, options.policy, full_read_count)
             if any(c.since is not None for c in compactions):  # only chains depend on the readers' positions
                 compactions = due_compactions(history, options.policy, full_read_count, self._reader_versions(channel))
@@ -173,7 +173,7 @@ class ChannelCompaction:
 
     def _reader_versions(self, channel: str) -> frozenset[int]:
         """Sequence numbers from which cursors and pins will read on."""
-        state = self.catalog.retention_state(channel)
+        state = self.catalog.garbage.retention_state(channel)
         pinned_versions = (n for p in state.pins for n in (p.cursor, p.head) if n is not None)
         return frozenset([*(r.cursor for r in state.consumers), *pinned_versions])
 
@@ -214,7 +214,7 @@ class ChannelCompaction:
         self, execution: Execution, history: History, compactions: Sequence[PlannedCompaction], costs: list[ActualCost]
     ) -> Iterator[AddBlock]:
         """Stage chained deltas. One chain of each partition is written together: partitions have disjoint keys."""
-        definition = self.catalog.channel(history.channel).channel
+        definition = self.catalog.definitions.channel(history.channel).channel
         for n, chain_group in enumerate(_group_chains_into_writes(history, compactions)):
             deltas = tuple(sorted((d for chain in chain_group.values() for d in chain), key=lambda d: d.hi))
             schema = deltas[-1].manifest.schema
@@ -259,7 +259,7 @@ class ChannelCompaction:
         reused_paths = reusable_files(
             history_at_schema, blocks, options.policy, self.engine.format, is_final=options.final_form
         )
-        definition = self.catalog.channel(history.channel).channel
+        definition = self.catalog.definitions.channel(history.channel).channel
         staged, cost = self.runtime.staging.write_compacted(
             execution, port, "base", definition, _exclude_files(snapshot, reused_paths), schema
         )

@@ -65,9 +65,9 @@ class DatabaseTableRefresher:
             CommitConflict: another process refreshes the channel.
             NotSupported: the rows of the channel come from files, or were copied in the other way.
         """
-        is_registered = channel.name in {c.channel.name for c in self.catalog.channels()}
-        head = self.catalog.channel(channel.name).head if is_registered else 0
-        versions = self.catalog.source_versions(channel.name) if is_registered else {}
+        is_registered = channel.name in {c.channel.name for c in self.catalog.definitions.channels()}
+        head = self.catalog.definitions.channel(channel.name).head if is_registered else 0
+        versions = self.catalog.sources.versions(channel.name) if is_registered else {}
         self._check_rows_are_of_same_kind(channel, versions)
         assert channel.external is not None
         if channel.external.has_changes:
@@ -85,8 +85,8 @@ class DatabaseTableRefresher:
         has_mark = versions.get(WHOLE, "").startswith("{")
         if bool(versions) and has_mark == channel.external.has_changes:
             return
-        state = {s.channel.name: s for s in self.catalog.channels()}.get(channel.name)
-        if state is not None and state.head and any(p.rows for p in self.catalog.partitions(channel.name)):
+        state = {s.channel.name: s for s in self.catalog.definitions.channels()}.get(channel.name)
+        if state is not None and state.head and any(p.rows for p in self.catalog.histories.partitions(channel.name)):
             raise NotSupported(
                 f"external channel {channel.name!r} has rows that its definition did not copy",
                 found="rows of an incremental table" if has_mark else "rows of files, or of whole partitions",
@@ -167,7 +167,7 @@ class DatabaseTableRefresher:
             new_mark = mark if mark is not None else state.mark
             if dry_run or new_mark is None:
                 return RefreshResult(channel.name, changed=(WHOLE,) if new_mark is not None else (), same=0)
-            if is_redefined and self.catalog.has_consumers(channel.name):
+            if is_redefined and self.catalog.cursors.has_consumers(channel.name):
                 raise NotSupported(
                     f"the definition of incremental channel {channel.name!r} has changed, and consumers have read it",
                     expected="the definition under which the earlier rows were read",
@@ -181,7 +181,7 @@ class DatabaseTableRefresher:
                 manifest, block_id = self._stage(execution, snapshot, kind, read)
                 by_partition = manifest.split_by_partition() or {WHOLE: manifest}
                 if kind == "base":
-                    for state_of_partition in self.catalog.partitions(channel.name):
+                    for state_of_partition in self.catalog.histories.partitions(channel.name):
                         by_partition.setdefault(state_of_partition.partition, replace(manifest, files=(), deletes=0))
                 versions = (SetSourceVersion(channel.name, WHOLE, version),)
                 seq = self._commit(execution, channel, kind, block_id, by_partition, versions)
@@ -203,7 +203,7 @@ class DatabaseTableRefresher:
         """Copy rows into a staged block. Returns its manifest and its id."""
         channel = snapshot.channel
         name, head = channel.name, execution.pins[channel.name].head
-        history = self.catalog.history(name, head, WHOLE, head if kind == "delta" else None, back_to=head)
+        history = self.catalog.histories.of(name, head, WHOLE, head if kind == "delta" else None, back_to=head)
         try:
             frame = self.engine.inputs.read_database(read)
             block = self.runtime.staging.write(execution, name, kind, channel, history, frame)
@@ -230,7 +230,7 @@ class DatabaseTableRefresher:
         versions: tuple[SetSourceVersion, ...],
     ) -> int:
         name, head = channel.name, execution.pins[channel.name].head
-        history = self.catalog.history(name, head, WHOLE, head, back_to=head)
+        history = self.catalog.histories.of(name, head, WHOLE, head, back_to=head)
         blocks = tuple(
             AddBlock(block_id if n == 0 else f"{block_id}-{n}", name, kind, m, channel.merge, p, "insert")
             for n, (p, m) in enumerate(by_partition.items())

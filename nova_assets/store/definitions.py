@@ -47,13 +47,13 @@ class RegisteredDefinitions:
 
     def registered_bindings(self) -> list[BindingInfo]:
         """Every registered binding, also those that the project no longer has, with their cursors."""
-        statuses, definitions = self.catalog.definition_statuses(), self._binding_definitions()
+        statuses, definitions = self.catalog.definition_states.statuses(), self._binding_definitions()
         in_project = {b.name for b in self.runtime.project.bindings}
         cursors: dict[str, dict[str, int]] = {}
-        for cursor in self.catalog.cursors():
+        for cursor in self.catalog.cursors.find():
             positions = cursors.setdefault(cursor.binding, {})
             positions[cursor.channel] = min(cursor.seq, positions.get(cursor.channel, cursor.seq))
-        numbers = self.catalog.latest_version_numbers("binding")
+        numbers = self.catalog.definition_versions.latest_numbers("binding")
         return [
             BindingInfo(
                 name,
@@ -71,7 +71,7 @@ class RegisteredDefinitions:
 
     def workflowettes(self) -> list[WorkflowetteInfo]:
         """Every workflowette with a binding that is registered or in the project."""
-        statuses = self.catalog.definition_statuses()
+        statuses = self.catalog.definition_states.statuses()
         by_name: dict[str, dict[str, Mapping[str, Any]]] = {}
         for name, definition in sorted(self._binding_definitions().items()):
             by_name.setdefault(definition["workflowette"], {})[name] = definition
@@ -91,9 +91,9 @@ class RegisteredDefinitions:
 
     def triggers(self) -> list[TriggerInfo]:
         """The trigger of every binding that has one: its last firing, and whether it is paused or removed."""
-        statuses = self.catalog.definition_statuses()
+        statuses = self.catalog.definition_states.statuses()
         last_firings: dict[str, Firing] = {}
-        for firing in self.catalog.firings(limit=1000):  # latest first
+        for firing in self.catalog.firings.find(limit=1000):  # latest first
             last_firings.setdefault(firing.binding, firing)
         return [
             TriggerInfo(
@@ -103,7 +103,7 @@ class RegisteredDefinitions:
                 self._status(DefinitionKey("trigger", info.name), statuses),
                 info.off,
                 info.in_project,
-                last_firings.get(info.name) or self.catalog.last_firing(info.name),
+                last_firings.get(info.name) or self.catalog.firings.last(info.name),
             )
             for info in self.registered_bindings()
             if info.when is not None
@@ -117,13 +117,15 @@ class RegisteredDefinitions:
         """
         key = self._existing_key(kind, name)
         definitions = self._binding_definitions()
-        executions = self.catalog.executions(key.name, _EXECUTIONS_SHOWN) if key.kind in ("binding", "trigger") else []
+        executions = (
+            self.catalog.executions.find(key.name, _EXECUTIONS_SHOWN) if key.kind in ("binding", "trigger") else []
+        )
         return DefinitionDescription(
             key,
-            self._status(key, self.catalog.definition_statuses()),
+            self._status(key, self.catalog.definition_states.statuses()),
             self._channels_of(key),
             _related(key, definitions),
-            tuple(self.catalog.definition_versions(key.kind, key.name)),
+            tuple(self.catalog.definition_versions.of(key.kind, key.name)),
             tuple(executions),
         )
 
@@ -150,7 +152,7 @@ class RegisteredDefinitions:
         Raises:
             DefinitionNotFound: no such definition is registered or in the project.
         """
-        self.catalog.set_paused(self._registered_key(kind, name), by or current_actor())
+        self.catalog.definition_states.set_paused(self._registered_key(kind, name), by or current_actor())
         return self.describe(kind, name)
 
     def resume(self, kind: str, name: str) -> DefinitionDescription:
@@ -159,7 +161,7 @@ class RegisteredDefinitions:
         Raises:
             DefinitionNotFound: no such definition is registered or in the project.
         """
-        self.catalog.set_paused(self._existing_key(kind, name), None)
+        self.catalog.definition_states.set_paused(self._existing_key(kind, name), None)
         return self.describe(kind, name)
 
     def plan_removal(self, kind: str, name: str) -> RemovalPlan:
@@ -185,7 +187,7 @@ class RegisteredDefinitions:
         """
         self._registered_key(kind, name)
         removal = self.plan_removal(kind, name)
-        self.catalog.remove_definitions(removal.removed, by or current_actor())
+        self.catalog.definition_states.remove(removal.removed, by or current_actor())
         return removal
 
     def undo_removal(self, kind: str, name: str) -> list[DefinitionKey]:
@@ -200,32 +202,34 @@ class RegisteredDefinitions:
         """
         removed = self.removed_with(kind, name)
         if removed:
-            self.catalog.take_back_removals(removed)
+            self.catalog.definition_states.take_back_removals(removed)
         return removed
 
     def removed_with(self, kind: str, name: str) -> list[DefinitionKey]:
         """Dry run of ``undo_removal``: the removed ones among a definition and the bindings of a workflowette."""
         key = self._existing_key(kind, name)
-        statuses = self.catalog.definition_statuses()
-        keys = definitions_removed_with(key, self.catalog.bindings())
+        statuses = self.catalog.definition_states.statuses()
+        keys = definitions_removed_with(key, self.catalog.definitions.bindings())
         return [k for k in keys if k in statuses and statuses[k].is_removed]
 
     def _load_removal_facts(self, key: DefinitionKey) -> RemovalFacts:
-        catalog, statuses = self.catalog, self.catalog.definition_statuses()
+        catalog, statuses = self.catalog, self.catalog.definition_states.statuses()
         bindings = {
             name: definition
             for name, definition in self._binding_definitions().items()
             if not self._status(DefinitionKey("binding", name), statuses).is_removed
         }
-        cursors = catalog.cursors()
+        cursors = catalog.cursors.find()
         if key.kind == "channel":
-            tables = sorted({v.table for v in catalog.published_versions(key.name)})
-            states = {s.channel.name: s for s in catalog.channels(key.name)}
-            waiting = catalog.arrival_counts(key.name).waiting
+            tables = sorted({v.table for v in catalog.published_versions.find(key.name)})
+            states = {s.channel.name: s for s in catalog.definitions.channels(key.name)}
+            waiting = catalog.arrivals.counts(key.name).waiting
             return RemovalFacts(bindings, cursors, states, tables=tables, waiting_files=waiting)
         removed = {k.name for k in definitions_removed_with(key, bindings) if k.kind == "binding"}
         consumed = sorted({c.channel for c in cursors if c.binding in removed})
-        retention = {c: catalog.retention_state(c, channel_retention_seconds(self.runtime, c)) for c in consumed}
+        retention = {
+            c: catalog.garbage.retention_state(c, channel_retention_seconds(self.runtime, c)) for c in consumed
+        }
         return RemovalFacts(bindings, cursors, retention=retention)
 
     # names
@@ -250,7 +254,7 @@ class RegisteredDefinitions:
 
     def _names(self, kind: DefinitionKind) -> list[str]:
         if kind == "channel":
-            return sorted({*self.catalog.heads(), *(c.name for c in self.runtime.project.channels)})
+            return sorted({*self.catalog.scheduler.heads(), *(c.name for c in self.runtime.project.channels)})
         definitions = self._binding_definitions()
         if kind == "workflowette":
             return sorted({d["workflowette"] for d in definitions.values()})
@@ -258,16 +262,16 @@ class RegisteredDefinitions:
 
     def _binding_definitions(self) -> dict[str, Mapping[str, Any]]:
         """Definitions of all bindings. That of the project wins over the registered one."""
-        return {**self.catalog.bindings(), **{b.name: b.as_json() for b in self.runtime.project.bindings}}
+        return {**self.catalog.definitions.bindings(), **{b.name: b.as_json() for b in self.runtime.project.bindings}}
 
     def _registered_key(self, kind: str, name: str) -> DefinitionKey:
         """Key of a definition, which is registered if only the project has it. Raises DefinitionNotFound."""
         key = self._existing_key(kind, name)
         if key.kind == "channel":
-            if key.name not in self.catalog.heads():
-                self.catalog.register([self.runtime.project.channel(key.name)])
+            if key.name not in self.catalog.scheduler.heads():
+                self.catalog.definitions.register([self.runtime.project.channel(key.name)])
             return key
-        registered = self.catalog.bindings()
+        registered = self.catalog.definitions.bindings()
         for binding in self.runtime.project.bindings:
             if binding.name not in registered and _belongs_to(binding, key):
                 self.runtime.register_binding(binding)

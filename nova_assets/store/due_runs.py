@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import ExecutionInProgress
 from nova_assets.execution.runtime import Runtime
@@ -17,7 +18,6 @@ from nova_assets.execution.task_run import Observer
 from nova_assets.execution.trigger_state import KnownRuns, load_due_state, load_watched_partitions
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
@@ -110,17 +110,17 @@ def record_firing_of(step: DueStep, catalog: Catalog) -> Firing | None:
         if step.end.state == "abandoned":
             level = logging.ERROR if step.end.failures else logging.WARNING
             log.log(level, "%s; to run it by hand: nova run %s", step.end.describe(last), name)
-        catalog.end_firing(last.id, step.end.state, step.end.why)
+        catalog.firings.end(last.id, step.end.state, step.end.why)
     if step.action == "fire":
         crash_point("fire.before")
         n = last.n if last is not None else 0
-        firing = catalog.record_firing(name, n, step.positions, step.partition, step.why)
+        firing = catalog.firings.record(name, n, step.positions, step.partition, step.why)
         crash_point("fire.after")
         if firing is not None:
             log.info("%s fires: %s", name, step.why)
         return firing
     if step.action == "retry" and last is not None:
-        return catalog.retry_firing(last.id, last.attempt)
+        return catalog.firings.retry(last.id, last.attempt)
     return last if step.action == "run" else None
 
 
@@ -232,7 +232,7 @@ def run_due_bindings(
         follow: go on with what becomes due by these commits, until nothing is due.
         observer, run_id: as in ``Runtime.run``.
     """
-    statuses = runtime.catalog.definition_statuses()
+    statuses = runtime.catalog.definition_states.statuses()
     ordered = list[Binding]()
     for binding in in_order_of_channels(b for b in bindings if b.when is not None):
         try:

@@ -88,19 +88,19 @@ class ExternalTables:
             SchemaMismatch: a declared column is missing in every file.
         """
         definition = self._external_channel(channel)
-        self.catalog.register([definition], (), False)
+        self.catalog.definitions.register([definition], (), False)
 
         def refresh_once() -> RefreshResult:
             # The catalog is read before the listing, so that the committed state is never newer than the listing.
             if definition.external is not None and definition.external.database is not None:
                 return self._refresh_database(definition, gone)
-            if self.catalog.source_versions(channel):
+            if self.catalog.sources.versions(channel):
                 raise NotSupported(
                     f"external channel {channel!r} has rows of a database, and its definition names files",
                     next="declare a channel with another name for the files",
                     channel=channel,
                 )
-            history = self.catalog.history(channel)
+            history = self.catalog.histories.of(channel)
             return self._commit_changes(self._list_channel(definition, history, gone))
 
         return plan_again_after_conflict(refresh_once, f"the refresh of {channel}", self.runtime.max_attempts, log)
@@ -110,9 +110,9 @@ class ExternalTables:
         definition = self._external_channel(channel)
         if definition.external is not None and definition.external.database is not None:
             return self._refresh_database(definition, gone, dry_run=True)
-        is_registered = channel in {c.channel.name for c in self.catalog.channels()}
+        is_registered = channel in {c.channel.name for c in self.catalog.definitions.channels()}
         return self._list_channel(
-            definition, self.catalog.history(channel) if is_registered else None, gone
+            definition, self.catalog.histories.of(channel) if is_registered else None, gone
         ).to_refresh_result()
 
     def refresh_all(self) -> list[RefreshResult]:

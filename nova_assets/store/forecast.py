@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.execution.input_view import count_rows, has_new_definition, is_small_change, list_partitions
 from nova_assets.execution.task_context import (
     has_dropped_partitions,
@@ -17,7 +18,6 @@ from nova_assets.execution.task_context import (
 )
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.reads import PrivatePortRead, Snapshot
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import LastExecution
@@ -170,7 +170,7 @@ class _Forecast:
             has_deletions=merge.has_deletions,
             is_partition=self.is_partition,
             reason_for_base=reason_for_base(
-                self.catalog.history(self.channel.name, head, pins[self.channel.name].partition, back_to=head),
+                self.catalog.histories.of(self.channel.name, head, pins[self.channel.name].partition, back_to=head),
                 is_computed_per_partition=self.is_partition,
             ),
             is_backfill=self._is_marked_for_backfill(),
@@ -194,7 +194,7 @@ class _Forecast:
     def _is_marked_for_backfill(self) -> bool:
         result = (self.channel.name, self.run_plan.partition)
         return self.binding.is_maintained and any(
-            (mark.channel, mark.partition) == result for mark in self.catalog.dirty_partitions()
+            (mark.channel, mark.partition) == result for mark in self.catalog.scheduler.dirty_partitions()
         )
 
     def _may_replace(self, port: str) -> bool:
@@ -223,7 +223,9 @@ class _Forecast:
             {channel: pin.cursor for channel, pin in pins.items()},
             at_cursors,
             self.channel.merge,
-            lambda after: self.catalog.is_written_by_others(self.channel.name, binding, partition, after, head),
+            lambda after: self.catalog.histories.is_written_by_others(
+                self.channel.name, binding, partition, after, head
+            ),
         )
 
     def _estimate(self, plan: MaintenancePlan) -> MaintenanceCost | None:
@@ -263,7 +265,7 @@ class _Forecast:
                 maintenance["reason"],
                 maintenance["estimated_cpu_seconds"],
             )
-            for instant in reversed(self.catalog.timeline(self.channel.name, limit))
+            for instant in reversed(self.catalog.instants.of(self.channel.name, limit))
             for report in instant.details.get("tasks", ())
             if report["task"] == self.step.task and (maintenance := report.get("facts", {}).get("maintenance"))
         ]

@@ -122,7 +122,7 @@ class DataInserter:
         state = self._insertable_state(channel, insert)
         name, scope = state.channel.name, state.parse_scope(partition)
         repeated_commit = (
-            None if idempotency_key is None else self.catalog.commit_by_idempotency_key(name, idempotency_key)
+            None if idempotency_key is None else self.catalog.commits.by_idempotency_key(name, idempotency_key)
         )
         if repeated_commit is not None and repeated_commit.digest is None:
             return repeated_commit.as_repeated(name, None)
@@ -148,7 +148,7 @@ class DataInserter:
         insert = Insert(kind, None, partition, options_from_arguments(merge, format), keep_files)
         state = self._insertable_state(channel, insert)
         definition = state.channel
-        history = self.catalog.history(definition.name, state.head, state.parse_scope(partition), state.head)
+        history = self.catalog.histories.of(definition.name, state.head, state.parse_scope(partition), state.head)
         frame, _ = self._to_frame(state, data, insert)
         if definition.partitions:
             frame = self.engine.inputs.add_partition_columns(frame, definition, history.scope, history.schema)
@@ -178,8 +178,8 @@ class DataInserter:
         name = state.channel.name
         state.channel.refuse_external()
         check_number_not_lost(self.catalog, name, at)
-        current_history = self.catalog.history(name, None, WHOLE, state.head)
-        restored_snapshot = modes.snapshot(self.catalog.history(name, at, back_to=at), at)
+        current_history = self.catalog.histories.of(name, None, WHOLE, state.head)
+        restored_snapshot = modes.snapshot(self.catalog.histories.of(name, at, back_to=at), at)
         in_current_columns = replace(restored_snapshot, schema=current_history.schema)
         if not keeps_merge_columns(SnapshotDiff(restored_snapshot, in_current_columns)):
             raise NotSupported(
@@ -256,8 +256,8 @@ class DataInserter:
         kind, head, scope = insert.kind, execution.pins[channel].head, execution.pins[channel].partition
         state, history = self.catalog.read_together(
             lambda: (
-                self.catalog.channel(channel),
-                self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head),
+                self.catalog.definitions.channel(channel),
+                self.catalog.histories.of(channel, head, scope, head if kind == "delta" else None, back_to=head),
             )
         )
         definition = state.channel
@@ -280,7 +280,7 @@ class DataInserter:
             needs_changelog = (
                 has_consumer_without_snapshot(self.catalog, channel, head)
                 if state.may_get_base
-                else self.catalog.has_consumers(channel)
+                else self.catalog.cursors.has_consumers(channel)
             )
             if needs_changelog:
                 changelog = stage_changelog(self.runtime.staging, execution, definition, history, manifest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import (
     ChannelNotFound,
     CommitConflict,
@@ -14,7 +15,6 @@ from nova_assets.errors import (
     PartitionError,
 )
 from nova_assets.masking import get_logger
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.notification import Notification, ProblemEvent, shorten_text
 from nova_assets.nova_error import NovaError
 from nova_assets.user_code_errors import summarize_user_error
@@ -45,7 +45,7 @@ def notify_if_failing(catalog: Catalog, event: ProblemEvent, channel: str | None
         _start_problem(catalog, event, channel, activity, error)
         raise
     try:
-        catalog.end_problem(event, activity)
+        catalog.notifications.end_problem(event, activity)
     except NovaError as error:
         log.warning("the end of a problem (%s) could not be recorded: %s", activity, error)
 
@@ -55,6 +55,6 @@ def _start_problem(catalog: Catalog, event: ProblemEvent, channel: str | None, a
     found = f"\nfound: {error.found}" if isinstance(error, NovaError) and error.found is not None else ""
     try:
         text = shorten_text(f"the {activity} is failing: {reason}{found}")
-        catalog.start_problem(event, activity, Notification(event, catalog.now(), text, channel=channel))
+        catalog.notifications.start_problem(event, activity, Notification(event, catalog.now(), text, channel=channel))
     except NovaError as failure:
         log.warning("a problem (%s) could not be recorded: %s", activity, failure)

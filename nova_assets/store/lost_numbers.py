@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import VersionNotFound
-from nova_assets.model.catalog import Catalog
 
 
 def check_number_not_lost(catalog: Catalog, channel: str, *numbers: int | None) -> None:
@@ -15,7 +15,7 @@ def check_number_not_lost(catalog: Catalog, channel: str, *numbers: int | None) 
     requested = [n for n in numbers if n]
     if not requested:
         return
-    for lost in catalog.lost_numbers(channel):
+    for lost in catalog.histories.lost_numbers(channel):
         for number in requested:
             if number in lost:
                 raise VersionNotFound(

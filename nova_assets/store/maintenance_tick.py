@@ -46,7 +46,7 @@ def run_maintenance_tick(
         is_compaction_running: compaction runs elsewhere, so this pass names no channel to compact. The next pass checks
             the channels again.
     """
-    newest_commit = str(store.catalog.newest_commit_time())
+    newest_commit = str(store.catalog.garbage.newest_commit_time())
     has_new_commit = previous_digests.get(NEWEST_COMMIT_KEY) != newest_commit
     state_digests: dict[str, str] = {NEWEST_COMMIT_KEY: newest_commit}
     channels_to_compact: list[str] = []
@@ -85,7 +85,7 @@ def run_maintenance_tick(
 
 def auto_compacted_channels(store: Store) -> list[str]:
     """Names of the project's channels that are compacted automatically and that the catalog knows."""
-    registered_channels = store.catalog.heads().keys() - _removed_channels(store)
+    registered_channels = store.catalog.scheduler.heads().keys() - _removed_channels(store)
     return [c.name for c in store.project.channels if c.compaction is not None and c.name in registered_channels]
 
 
@@ -98,16 +98,16 @@ def _state_digest_by_channel(store: Store, digests_since_commit: Mapping[str, st
     cursor_sum_by_channel: dict[str, int] = {}
     for cursor in store.cursors():
         cursor_sum_by_channel[cursor.channel] = cursor_sum_by_channel.get(cursor.channel, 0) + cursor.seq
-    heads, recheck = store.catalog.heads(), store.catalog.now().strftime(_RECHECK_TIME_FORMAT)
+    heads, recheck = store.catalog.scheduler.heads(), store.catalog.now().strftime(_RECHECK_TIME_FORMAT)
     digests: dict[str, str] = {}
     removed_channels = _removed_channels(store)
     for name in (c.name for c in store.project.channels if heads.get(c.name) and c.name not in removed_channels):
         state = f"{heads[name]} {cursor_sum_by_channel.get(name, 0)} {recheck} "
         known = digests_since_commit.get(name, "")
-        digests[name] = known if known.startswith(state) else f"{state}{store.catalog.count_full_reads(name)}"
+        digests[name] = known if known.startswith(state) else f"{state}{store.catalog.garbage.count_full_reads(name)}"
     return digests
 
 
 def _removed_channels(store: Store) -> set[str]:
-    statuses = store.catalog.definition_statuses()
+    statuses = store.catalog.definition_states.statuses()
     return {key.name for key, status in statuses.items() if key.kind == "channel" and status.is_removed}

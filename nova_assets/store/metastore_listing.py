@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import PartitionError, SourceUnavailable
 from nova_assets.masking import get_logger
 from nova_assets.metastore.client import HiveMetastore, open_metastore
 from nova_assets.metastore.hive_tables import nova_address, storage_format
 from nova_assets.metastore.notification_log import PartitionValues, changed_partitions
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
 from nova_assets.model.external_files import ExternalFileInfo
@@ -104,7 +104,7 @@ class MetastoreFolders:
             head: head of the channel with these changes.
         """
         if listing.position is not None:
-            self.catalog.set_external_position(channel, replace(listing.position, head=head))
+            self.catalog.sources.set_position(channel, replace(listing.position, head=head))
 
     def _fetch_partitions(
         self, metastore: HiveMetastore, channel: Channel, committed: CommittedPartitions
@@ -116,7 +116,7 @@ class MetastoreFolders:
         keys, now = columns.partition_keys, self.catalog.now()
         source = _source_identity(metastore, channel, description)
         position = None if event_id is None else ExternalPosition(source, event_id, now, committed.head)
-        saved = self.catalog.external_position(channel.name)
+        saved = self.catalog.sources.position(channel.name)
         if position is not None and saved is not None and _is_usable(saved, position):
             changed = _changes_since(metastore, saved.event_id, position.event_id, keys)
             unchanged = None if changed is None else _unchanged_partitions(channel, keys, changed, committed)

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CatalogUnavailable, NotificationFailed, SettingsError
 from nova_assets.execution.lease import is_owner_dead, this_process
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.notification import Notification, QueuedNotification, shorten_text
 from nova_assets.model.notify_settings import LatenessBound, NotifierConfig, NotifySettings, parse_notify_settings
@@ -145,11 +145,11 @@ class DeploymentNotifications:
 
     def notifications(self, limit: int = 100) -> list[QueuedNotification]:
         """Notifications that are not delivered, oldest first, including the undeliverable ones."""
-        return self.runtime.catalog.queued_notifications(limit)
+        return self.runtime.catalog.notifications.queued(limit)
 
     def retry_notifications(self) -> int:
         """Make all waiting and undeliverable notifications due at once. Returns their number."""
-        return self.runtime.catalog.retry_notifications()
+        return self.runtime.catalog.notifications.retry()
 
     def forget_notifier(self, notifier: str) -> bool:
         """Delete a notifier that was removed from the settings, with its undelivered notifications.
@@ -157,11 +157,11 @@ class DeploymentNotifications:
         Returns:
             Whether the catalog had it.
         """
-        return self.runtime.catalog.forget_notifier(notifier)
+        return self.runtime.catalog.notifications.forget_notifier(notifier)
 
     def _pass(self, delivery: _Deliverer, time_limit: float | None) -> DeliveryReport:
         settings = self._settings()
-        self.runtime.catalog.register_notifiers([c.subscription for c in settings.notifiers])
+        self.runtime.catalog.notifications.register_notifiers([c.subscription for c in settings.notifiers])
         _notify_of_lateness(self.runtime, settings)
         return delivery.deliver(settings.notifiers, time_limit)
 
@@ -216,7 +216,7 @@ class _Deliverer:
 
     def _drop_excess(self, config: NotifierConfig) -> DeliveryReport:
         """Drop the oldest notifications of a notifier that were not delivered, if too many wait."""
-        dropped = self.catalog.drop_oldest_notifications(config.name, MAX_QUEUED)
+        dropped = self.catalog.notifications.drop_oldest(config.name, MAX_QUEUED)
         if dropped:
             log.warning(
                 "%s: dropped the oldest %d notifications, since only %d are kept", config.name, dropped, MAX_QUEUED
@@ -252,7 +252,7 @@ class _Deliverer:
         return report
 
     def _due(self, config: NotifierConfig) -> list[QueuedNotification]:
-        return due_notifications(self.catalog.first_waiting_notifications(config.name), self.catalog.now())
+        return due_notifications(self.catalog.notifications.first_waiting(config.name), self.catalog.now())
 
     def _deliver_one(self, config: NotifierConfig, notifier: Notifier, queued: QueuedNotification) -> _Delivery:
         try:
@@ -264,7 +264,7 @@ class _Deliverer:
             unexpected = NotificationFailed(f"{config.name} has not delivered a notification", found=found)
             return self._record_failure(config, queued, unexpected)
         crash_point("notify.delivered")
-        self.catalog.mark_delivered(queued)
+        self.catalog.notifications.mark_delivered(queued)
         return _Delivery(DeliveryReport(delivered=1))
 
     def _record_failure(
@@ -274,7 +274,7 @@ class _Deliverer:
             queued.attempts + 1, self.catalog.now(), random.random(), failure.fields.get("retry_after")
         )
         error = shorten_text(f"{failure.what}: {failure.found}")
-        self.catalog.record_failed_delivery(queued, error, retry_at)
+        self.catalog.notifications.record_failed_delivery(queued, error, retry_at)
         log.warning("%s: %s", queued.notification.title, error)
         counts = DeliveryReport(
             failed=int(retry_at is not None), given_up=int(retry_at is None), errors=((config.name, error),)
@@ -282,19 +282,21 @@ class _Deliverer:
         return _Delivery(counts, bool(failure.fields.get("unavailable")))
 
     def _claim(self, config: NotifierConfig, dead_owners: Collection[str] = ()) -> bool:
-        return self.catalog.claim_notifier(config.name, self._owner, LEASE_SECONDS, dead_owners)
+        return self.catalog.notifications.claim_notifier(config.name, self._owner, LEASE_SECONDS, dead_owners)
 
     @contextmanager
     def _lease(self, config: NotifierConfig) -> Iterator[bool]:
         """Lease on a notifier while the body runs. Yields False if another process holds it."""
-        owners = {s.owner for s in self.catalog.notifiers() if s.name == config.name and s.owner is not None}
+        owners = {
+            s.owner for s in self.catalog.notifications.notifiers() if s.name == config.name and s.owner is not None
+        }
         is_held = self._claim(config, [owner for owner in owners if is_owner_dead(owner)])
         try:
             yield is_held
         finally:
             if is_held:
                 with suppress(NovaError):  # it expires
-                    self.catalog.release_notifier(config.name, self._owner)
+                    self.catalog.notifications.release_notifier(config.name, self._owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,20 +323,20 @@ def _notify_of_lateness(runtime: Runtime, settings: NotifySettings) -> None:
         binding: _reason_of_lateness(runtime, cursors, settings.bound_of(binding), now)
         for binding, cursors in _cursors_by_binding(runtime).items()
     }
-    became_late, caught_up = changed_lateness(reasons, catalog.open_problems("late"))
+    became_late, caught_up = changed_lateness(reasons, catalog.notifications.open_problems("late"))
     for binding, reason in became_late.items():
         text = shorten_text(f"{binding} is late: {reason}")
-        catalog.start_problem("late", binding, Notification("late", now, text, binding))
+        catalog.notifications.start_problem("late", binding, Notification("late", now, text, binding))
     for binding in caught_up:
-        catalog.end_problem("late", binding)
+        catalog.notifications.end_problem("late", binding)
 
 
 def _cursors_by_binding(runtime: Runtime) -> dict[str, list[Cursor]]:
     """Cursors of each binding, at 0 for those that have not run."""
     catalog, bindings = runtime.catalog, runtime.project.bindings
-    stored = catalog.cursors()
+    stored = catalog.cursors.find()
     by_binding: dict[str, list[Cursor]] = {b.name: [] for b in bindings}
-    for cursor in (*stored, *cursors_of_unrun_bindings(bindings, stored, catalog.heads())):
+    for cursor in (*stored, *cursors_of_unrun_bindings(bindings, stored, catalog.scheduler.heads())):
         if cursor.binding in by_binding or not bindings:
             by_binding.setdefault(cursor.binding, []).append(cursor)
     return by_binding
@@ -346,6 +348,8 @@ def _reason_of_lateness(runtime: Runtime, cursors: Iterable[Cursor], bound: Late
         oldest = None
         if bound.freshness is not None and cursor.lag > 0:
             with suppress(NovaError):  # the channel may have been removed meanwhile
-                oldest = runtime.catalog.unread_data(cursor.channel, cursor.seq, cursor.channel_partition).oldest
+                oldest = runtime.catalog.histories.unread_data(
+                    cursor.channel, cursor.seq, cursor.channel_partition
+                ).oldest
         inputs.append(UnreadInput(cursor, oldest))
     return reason_of_lateness(inputs, bound, now)

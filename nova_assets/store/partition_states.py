@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nova_assets.model.catalog import Catalog
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.scheduler_state import MaterializedPartition
 from nova_assets.plan.staleness import PartitionLookup
@@ -57,19 +57,19 @@ class _LazyPartitionStates(PartitionLookup):
         return states
 
     def _load_states(self, partitions: Sequence[str] | None) -> Mapping[str, MaterializedPartition]:
-        states: Mapping[str, MaterializedPartition] = self._catalog.materialized_partitions(self._name, partitions)
+        states: Mapping[str, MaterializedPartition] = self._catalog.partitions.materialized(self._name, partitions)
         if self._has_cursors:
             return self._with_cursor_positions(states)
         if not self._is_maintained:
             return states
-        later_reads = self._catalog.read_versions_without_change(self._name, partitions)
+        later_reads = self._catalog.partitions.read_versions_without_change(self._name, partitions)
         later = {p: _with_later_reads(states[p], later_reads[p]) for p in later_reads.keys() & states.keys()}
         return {**states, **later}
 
     def _with_cursor_positions(
         self, states: Mapping[str, MaterializedPartition]
     ) -> Mapping[str, MaterializedPartition]:
-        positions = {channel: seq for (channel, _), seq in self._catalog.cursor_positions(self._name).items()}
+        positions = {channel: seq for (channel, _), seq in self._catalog.cursors.positions(self._name).items()}
         if not positions:
             return states
         state = states.get(WHOLE, MaterializedPartition(0))
@@ -134,7 +134,7 @@ class PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
     def partitions_updated_since(self, channel: str, after_version: int) -> list[str]:
         """Partitions that got data after a sequence number, or were dropped."""
         if (channel, after_version) not in self._updated_since_cache:
-            self._updated_since_cache[channel, after_version] = self._catalog.partitions_updated_since(
+            self._updated_since_cache[channel, after_version] = self._catalog.partitions.updated_since(
                 channel, after_version
             )
         return self._updated_since_cache[channel, after_version]

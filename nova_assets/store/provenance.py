@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import DefinitionError, VersionNotFound
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.provenance import CommitOrigin, NumberedBlock, ProvenanceStep
@@ -105,7 +105,7 @@ class _ProvenanceQuery:
         slices, distance = [asked], 0
         while slices:
             blocks = [b for s in self._take_new(slices, taken) for b in self._blocks(s.channel).select(s)]
-            new_origins = self._catalog.commit_origins({b.commit_id for b in blocks} - origins.keys())
+            new_origins = self._catalog.provenance.commit_origins({b.commit_id for b in blocks} - origins.keys())
             origins |= new_origins
             _add_steps(steps, blocks, origins, distance)
             slices = merge_slices(
@@ -156,7 +156,7 @@ class _ProvenanceQuery:
             blocks_by_channel.setdefault(block.channel, []).append(block)
         for channel, of_channel in blocks_by_channel.items():
             if channel not in self._readers_by_channel:
-                self._readers_by_channel[channel] = self._catalog.commits_that_read(channel)
+                self._readers_by_channel[channel] = self._catalog.provenance.commits_that_read(channel)
             wanted = WantedBlocks(of_channel, self._blocks(channel))
             for origin in self._readers_by_channel[channel]:
                 if origin.id not in known and any(
@@ -166,7 +166,7 @@ class _ProvenanceQuery:
 
     def _blocks(self, channel: str) -> ChannelBlocks:
         if channel not in self._blocks_by_channel:
-            self._blocks_by_channel[channel] = ChannelBlocks(self._catalog.numbered_blocks(channel))
+            self._blocks_by_channel[channel] = ChannelBlocks(self._catalog.provenance.numbered_blocks(channel))
         return self._blocks_by_channel[channel]
 
 

@@ -118,7 +118,7 @@ class ChannelPublishing:
 
         nova does not delete the files of these editions.
         """
-        return self.catalog.published_versions(self.registry.known(channel))
+        return self.catalog.published_versions.find(self.registry.known(channel))
 
     def unpublish(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
         """Remove the published table of a channel. Also remove the table from the channel's ``publish=``. Otherwise
@@ -139,7 +139,7 @@ class ChannelPublishing:
         tables_by_id = {t.id: t for t in (() if definition is None else definition.publish)}
         # A table that was removed from the definition first is still published.
         tables_by_id = {
-            **{e.table: table_from_id(e.table) for e in self.catalog.published_versions(name)},
+            **{e.table: table_from_id(e.table) for e in self.catalog.published_versions.find(name)},
             **tables_by_id,
         }
         chosen_ids = sorted(table_id for table_id in tables_by_id if table in (None, table_id))
@@ -154,11 +154,11 @@ class ChannelPublishing:
         return chosen_ids
 
     def _load_head_history(self, channel: str) -> History:
-        head = self.catalog.channel(channel).head
-        return self.catalog.history(channel, head, back_to=head)
+        head = self.catalog.definitions.channel(channel).head
+        return self.catalog.histories.of(channel, head, back_to=head)
 
     def _open_outlet(self, table: PublishedTable, channel: str) -> PublishTarget:
-        owner = f"channel {channel} of catalog {self.catalog.identity()}"
+        owner = f"channel {channel} of catalog {self.catalog.identity.get()}"
         engine = self.runtime.engine
         return open_publish_target(
             table,

@@ -69,11 +69,11 @@ class ChannelReader:
                 next="filter the rows after the read, or define the channel with merge=nova.Upsert(key=...)",
             )
         scope = state.parse_scope(partition)
-        history = self.catalog.history(name, at, scope, since, back_to=state.head if at is None else at)
+        history = self.catalog.histories.of(name, at, scope, since, back_to=state.head if at is None else at)
         try:
             read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)
         except BlockCollected:
-            full_history = self.catalog.history(name, None, scope)
+            full_history = self.catalog.histories.of(name, None, scope)
             requested_version = at if since is None and at is not None else since or 0
             raise modes.version_collected_error(
                 name, requested_version, modes.oldest_answerable_version(full_history)
@@ -116,7 +116,7 @@ class ChannelReader:
         if (at is not None or since is not None) and len(channels) != 1:
             raise DefinitionError("at= and since= need exactly one channel", found=f"{len(channels)} channels")
         names = tuple(self.registry.known(c) for c in channels)
-        execution = self.catalog.begin(
+        execution = self.catalog.executions.begin(
             BeginRequest(
                 uuid.uuid4().hex,
                 binding=None,
@@ -139,7 +139,7 @@ class ChannelReader:
                 yield pinned
         finally:
             with suppress(NovaError):
-                self.catalog.delete_reader(execution.id)
+                self.catalog.executions.delete_reader(execution.id)
 
     def views(self, *channels: Channel | str) -> Any:
         """File views of channels at their current heads, for code that opens the files itself.
@@ -154,7 +154,7 @@ class ChannelReader:
         if self.runtime.views_factory is None:
             raise DefinitionError("this store has no file views", expected="a store that nova.open() has returned")
         names = [self.registry.known(c) for c in channels]
-        return self.runtime.views_factory({n: self.catalog.channel(n).head for n in names})
+        return self.runtime.views_factory({n: self.catalog.definitions.channel(n).head for n in names})
 
 
 @check_public_method_arguments

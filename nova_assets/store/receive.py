@@ -81,16 +81,18 @@ class FileReceiver:
         """
         catalog, name = self.runtime.catalog, self.channel.name
         notices = self.inbox.poll(self.source.batch_files)
-        announced_count = len(catalog.announce_arrivals(name, [a for n in notices for a in n.arrivals]))
+        announced_count = len(catalog.arrivals.announce(name, [a for n in notices for a in n.arrivals]))
         if list_unannounced:
             listing_started = catalog.now()
-            listed_arrivals = self.inbox.list_arrivals(listing_started, catalog.channel(name).last_listing_started_at)
+            listed_arrivals = self.inbox.list_arrivals(
+                listing_started, catalog.definitions.channel(name).last_listing_started_at
+            )
             # A seal waits for the files that existed when the listing began, so they count as known since then.
             announced_count += sum(
-                len(catalog.announce_arrivals(name, batch_of_arrivals, listing_started))
+                len(catalog.arrivals.announce(name, batch_of_arrivals, listing_started))
                 for batch_of_arrivals in _split_into_batches(listed_arrivals)
             )
-            catalog.record_source_listing(name, listing_started)
+            catalog.arrivals.record_source_listing(name, listing_started)
         crash_point("receive.announced")
         result = ReceiveResult(announced_count)
         max_files = self.source.batch_files
@@ -102,7 +104,7 @@ class FileReceiver:
                 0, len(batch.outcomes), batch.row_count, batch.bad_record_count, (commit,), why=batch.reason_counts
             )
         self._acknowledge_finished_notices(notices)
-        return replace(result, waiting=catalog.arrival_counts(name).waiting)
+        return replace(result, waiting=catalog.arrivals.counts(name).waiting)
 
     def list_arriving(self) -> list[Arrival]:
         """Files that ``receive_files`` would ingest: waiting files, and files found by listing. Changes nothing.
@@ -110,11 +112,11 @@ class FileReceiver:
         Files that only a queue has announced are missing, since reading the queue would change it.
         """
         catalog, name = self.runtime.catalog, self.channel.name
-        arriving = [s.arrival for s in catalog.waiting_arrivals(name, _ALL_WAITING_FILES)]
+        arriving = [s.arrival for s in catalog.arrivals.waiting(name, _ALL_WAITING_FILES)]
         for batch in _split_into_batches(
-            self.inbox.list_arrivals(catalog.now(), catalog.channel(name).last_listing_started_at)
+            self.inbox.list_arrivals(catalog.now(), catalog.definitions.channel(name).last_listing_started_at)
         ):
-            recorded_by_path = catalog.arrivals_by_path_key(name, [a.path_key for a in batch])
+            recorded_by_path = catalog.arrivals.by_path_key(name, [a.path_key for a in batch])
             recorded_keys = {s.arrival.key for versions in recorded_by_path.values() for s in versions}
             arriving += [a for a in batch if a.key not in recorded_keys]
         return arriving
@@ -160,15 +162,15 @@ class FileReceiver:
 
     def _next_waiting_files(self, max_files: int) -> list[Arrival]:
         """Waiting files for one commit, oldest first."""
-        return [s.arrival for s in self.runtime.catalog.waiting_arrivals(self.channel.name, max_files)]
+        return [s.arrival for s in self.runtime.catalog.arrivals.waiting(self.channel.name, max_files)]
 
     def _read_next_batch(self, waiting_files: Sequence[Arrival]) -> ArrivalBatch:
         catalog = self.runtime.catalog
-        schema = catalog.channel(self.channel.name).schema or infer_schema(
+        schema = catalog.definitions.channel(self.channel.name).schema or infer_schema(
             self.inbox, self.channel, self.source, waiting_files
         )
         batch = ArrivalBatch(self.channel, self.source, schema, catalog.now(), self.sealed_at_by_group())
-        versions_by_path = catalog.arrivals_by_path_key(self.channel.name, [a.path_key for a in waiting_files])
+        versions_by_path = catalog.arrivals.by_path_key(self.channel.name, [a.path_key for a in waiting_files])
         for arrival in waiting_files:
             if batch.outcomes and batch.memory_bytes > self.source.batch_bytes:
                 break  # the other files wait for the next batch
@@ -194,7 +196,7 @@ class FileReceiver:
         """Sealed group -> time of its seal, if the channel quarantines late data."""
         if self.channel.seal is None or self.channel.seal.late != "quarantine":
             return {}
-        seals = self.runtime.catalog.latest_seals(self.channel.name)
+        seals = self.runtime.catalog.seals.latest(self.channel.name)
         return {group: s.at for group, s in seals.items() if s.state == "sealed"}
 
     def _commit_batch(self, batch: ArrivalBatch) -> Commit:
@@ -250,7 +252,7 @@ class FileReceiver:
     ) -> tuple[list[AddBlock], BlockRequirements]:
         """Stage rows for one of the two channels. Returns its blocks and the requirements of the commit."""
         staging, head = self.runtime.staging, execution.pins[channel.name].head
-        history = self.runtime.catalog.history(channel.name, head, since=head, back_to=head)
+        history = self.runtime.catalog.histories.of(channel.name, head, since=head, back_to=head)
         frame = self.runtime.engine.inputs.convert(
             table, history.schema, allow_widening=channel.on_schema_change == "evolve"
         )
@@ -262,7 +264,7 @@ class FileReceiver:
         """Acknowledge the notices whose files are no longer waiting."""
         crash_point("receive.acknowledging")
         path_keys = [a.path_key for n in notices for a in n.arrivals]
-        versions_by_path = self.runtime.catalog.arrivals_by_path_key(self.channel.name, path_keys)
+        versions_by_path = self.runtime.catalog.arrivals.by_path_key(self.channel.name, path_keys)
         waiting_keys = {
             s.arrival.key for versions in versions_by_path.values() for s in versions if s.state == "waiting"
         }

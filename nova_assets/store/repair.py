@@ -101,7 +101,9 @@ class Repair:
         """
         entries = self.engine.warehouse.list_block_entries()
         self.on_progress(f"{len(entries)} files and folders are in the warehouse")
-        checks_by_channel = {s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.channels()}
+        checks_by_channel = {
+            s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.definitions.channels()
+        }
         file_count = sum(f.file_count for f in checks_by_channel.values())
         if file_count and not entries:
             raise self._empty_warehouse_error(file_count)
@@ -125,7 +127,9 @@ class Repair:
         Raises:
             WarehouseUnavailable: the warehouse cannot be read.
         """
-        checks_by_channel = {s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.channels()}
+        checks_by_channel = {
+            s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.definitions.channels()
+        }
         counts = {
             "blocks": sum(f.block_count for f in checks_by_channel.values()),
             "files": sum(f.file_count for f in checks_by_channel.values()),
@@ -160,14 +164,14 @@ class Repair:
         now = self.catalog.now()
         candidates = (
             leftover_damage(e, len(staged), now, self.sweep_delay, is_owner_dead(e.owner))
-            for e, staged in self.catalog.executions_with_staged_blocks()
+            for e, staged in self.catalog.staging.executions_with_blocks()
         )
         return [d for d in candidates if d is not None]
 
     def _check_channel_files(self, channel: str) -> _FileCheck:
         """Check each file that a block of the channel lists, or a random sample of them."""
         blocks = [
-            b for b in self.catalog.history(channel).blocks if b.manifest.external_folder is None
+            b for b in self.catalog.histories.of(channel).blocks if b.manifest.external_folder is None
         ]  # external files are not ours to check
         files_to_check = list({f.path: f for b in blocks for f in b.manifest.files}.values())
         if self.sample_size is not None and len(files_to_check) > self.sample_size:
@@ -191,7 +195,9 @@ class Repair:
             if not file_check.defect_by_path:
                 continue
             # Queried after the files were checked: a file that was collected meanwhile is no loss.
-            retention_state = self.catalog.retention_state(channel, channel_retention_seconds(self.runtime, channel))
+            retention_state = self.catalog.garbage.retention_state(
+                channel, channel_retention_seconds(self.runtime, channel)
+            )
             reading_bindings = [b.name for b in bindings if channel in {c.name for c in b.reads}]
             writing_binding = next((b.name for b in bindings if channel in {c.name for c in b.base_writes}), None)
             yield from damage_of_lost_files(
@@ -200,7 +206,7 @@ class Repair:
 
     def _orphan_damages(self, entries: Sequence[WarehouseEntry]) -> list[Damage]:
         """Warehouse entries that no catalog lists. Catalog and markers are read after the warehouse was listed."""
-        catalog_paths, catalog_id = self.catalog.catalog_paths(), self.catalog.identity()
+        catalog_paths, catalog_id = self.catalog.repairs.catalog_paths(), self.catalog.identity.get()
         return orphan_damage(
             entries,
             catalog_paths,
@@ -218,7 +224,7 @@ class Repair:
             return _UploadCheck(notes=(f"{error.what}: {error.next}",))
         if not uploads:
             return _UploadCheck()
-        catalog_paths, catalog_id = self.catalog.catalog_paths(), self.catalog.identity()
+        catalog_paths, catalog_id = self.catalog.repairs.catalog_paths(), self.catalog.identity.get()
         damages = unfinished_upload_damage(
             uploads,
             catalog_paths,
@@ -258,12 +264,12 @@ class Repair:
             channel = damage.subject.partition(" ")[0]
             collected_ids = {
                 b.id
-                for b in self.catalog.collect_damaged_blocks(
+                for b in self.catalog.repairs.collect_damaged_blocks(
                     channel, damage.concerns, channel_retention_seconds(self.runtime, channel)
                 ).blocks
             }
             crash_point("repair.given_up")
-            remaining_ids = set(damage.concerns) & {b.id for b in self.catalog.history(channel).blocks}
+            remaining_ids = set(damage.concerns) & {b.id for b in self.catalog.histories.of(channel).blocks}
             reason = (
                 "a reader needs the block now; run nova doctor --repair again to see which reader"
                 if remaining_ids

@@ -90,7 +90,7 @@ def _commit_replay(receiver: FileReceiver, plan: _ReplayPlan) -> ReplayResult:
 def _plan_replay(receiver: FileReceiver, mend: Mend | None) -> _ReplayPlan:
     channel, seal_times = receiver.channel, receiver.sealed_at_by_group()
     quarantine_head, quarantined_rows = _read_quarantine(receiver)
-    schema = receiver.runtime.catalog.channel(channel.name).schema
+    schema = receiver.runtime.catalog.definitions.channel(channel.name).schema
     file_rows = [r for r in quarantined_rows if r["line"] == WHOLE_FILE_LINE]
     refused_keys = _still_refused_keys(receiver, file_rows)
     retried_file_rows = [r for r in file_rows if mend is None and _arrival_from_row(r).key in refused_keys]
@@ -120,7 +120,7 @@ def _plan_replay(receiver: FileReceiver, mend: Mend | None) -> _ReplayPlan:
 def _read_quarantine(receiver: FileReceiver) -> tuple[int, list[dict[str, Any]]]:
     """Head and rows of the quarantine."""
     runtime = receiver.runtime
-    history = runtime.catalog.history(quarantine_channel_name(receiver.channel.name))
+    history = runtime.catalog.histories.of(quarantine_channel_name(receiver.channel.name))
     if history.head == 0:
         return 0, []
     table = runtime.engine.frames.to_arrow(runtime.engine.reader.fetch(modes.snapshot(history)))
@@ -131,7 +131,7 @@ def _read_quarantine(receiver: FileReceiver) -> tuple[int, list[dict[str, Any]]]
 def _still_refused_keys(receiver: FileReceiver, file_rows: list[dict[str, Any]]) -> set[str]:
     """Keys of the files that are still refused."""
     path_keys = [_arrival_from_row(r).path_key for r in file_rows]
-    versions_by_path = receiver.runtime.catalog.arrivals_by_path_key(receiver.channel.name, path_keys)
+    versions_by_path = receiver.runtime.catalog.arrivals.by_path_key(receiver.channel.name, path_keys)
     return {s.arrival.key for versions in versions_by_path.values() for s in versions if s.state == "refused"}
 
 

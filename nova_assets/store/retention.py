@@ -64,8 +64,8 @@ class ChannelRetention:
         with notify_if_failing(self.catalog, "upkeep_failing", name, f"garbage collection of {name}"):
             self.runtime.staging.warehouse_check.check_may_delete("nothing is collected from its warehouse")
             self.runtime.delete_dead_staging()  # pins of long-dead executions must not retain blocks
-            self.catalog.collect_removals([name], undo_period)
-            collected = self.catalog.collect_garbage(name, retain_seconds)
+            self.catalog.definition_states.collect_removals([name], undo_period)
+            collected = self.catalog.garbage.collect(name, retain_seconds)
             crash_point("collect.marked")
             self._delete_collected_files()
             return collected
@@ -85,17 +85,19 @@ class ChannelRetention:
             The definitions whose removal is final now. A removed channel that somebody reads is left out.
         """
         if dry_run:
-            return self.catalog.removals_to_collect(channels, undo_period)
-        return self.catalog.collect_removals(channels, undo_period)
+            return self.catalog.definition_states.removals_to_collect(channels, undo_period)
+        return self.catalog.definition_states.collect_removals(channels, undo_period)
 
     def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[RetentionVerdict, ...]:
         """Dry run of ``collect_garbage``: for every block of a channel, whether a reader needs the block, and why."""
         name = self.registry.known(channel)
         retain_seconds = channel_retention_seconds(self.runtime, name, retain)
-        statuses = self.catalog.definition_statuses()
+        statuses = self.catalog.definition_states.statuses()
         # A collection makes the removal of bindings final, so removed ones are no readers.
         removed = [key.name for key, s in statuses.items() if key.kind == "binding" and s.is_removed]
-        return retention_verdicts(without_consumers(self.catalog.retention_state(name, retain_seconds), removed))
+        return retention_verdicts(
+            without_consumers(self.catalog.garbage.retention_state(name, retain_seconds), removed)
+        )
 
     def delete_collected(self) -> int:
         """Delete the files of blocks that were collected longer than ``gc_grace`` ago. Returns their number."""
@@ -107,14 +109,14 @@ class ChannelRetention:
 
         An undecided copy of a catalog deletes none.
         """
-        deletable = self.catalog.deletable_files(self.deletion_delay)
-        if deletable and self.catalog.copied_from() is not None:
+        deletable = self.catalog.garbage.deletable_files(self.deletion_delay)
+        if deletable and self.catalog.identity.copied_from() is not None:
             return 0
         if deletable:
             self.runtime.staging.warehouse_check.check()
             self.engine.warehouse.delete_files(sorted({path for _, path in deletable if not is_external_path(path)}))
             crash_point("collect.deleted")
-            self.catalog.delete_file_records(deletable)
+            self.catalog.garbage.delete_file_records(deletable)
         return len(deletable)
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
@@ -144,7 +146,7 @@ class ChannelRetention:
                 next="to empty the channel, insert a base without rows",
             )
         return self.drop_partitions(
-            name, [p.partition for p in self.catalog.partitions(name, scope) if not p.is_dropped]
+            name, [p.partition for p in self.catalog.histories.partitions(name, scope) if not p.is_dropped]
         )
 
     def expired(self, channel: Channel | str) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ class ChannelRetention:
         definition = self.registry.find_definition(name)
         keep_by_column = state.keep_by_column if definition is None else definition.upkeep.get("keep", {})
         existing_partitions = (
-            [p.partition for p in self.catalog.partitions(name) if not p.is_dropped] if keep_by_column else []
+            [p.partition for p in self.catalog.histories.partitions(name) if not p.is_dropped] if keep_by_column else []
         )
         return expired_partitions(state.channel.partitions, keep_by_column, existing_partitions, self.catalog.now())
 
@@ -180,7 +182,7 @@ class ChannelRetention:
         Returns:
             The commit, or None if the partitions were empty already.
         """
-        self.catalog.channel(channel).channel.refuse_external()
+        self.catalog.definitions.channel(channel).channel.refuse_external()
         return plan_again_after_conflict(
             lambda: self._drop_partitions_once(channel, partitions),
             f"the drop of partitions of {channel}",
@@ -190,7 +192,7 @@ class ChannelRetention:
 
     def _drop_partitions_once(self, channel: str, partitions: Sequence[str]) -> Commit | None:
         with self.runtime.channel_writer.write(channel, purpose="drop") as execution:
-            history = self.catalog.history(channel, execution.pins[channel].head)
+            history = self.catalog.histories.of(channel, execution.pins[channel].head)
             droppable_partitions = nonempty_partitions(history, frozenset(partitions))
             if not droppable_partitions or history.schema is None:
                 self.runtime.staging.abort_and_delete_staged(execution, "the partitions were already empty")
@@ -223,7 +225,9 @@ def channel_retention_seconds(runtime: Runtime, channel: str, requested: str | N
         DefinitionError: the value is no period. Treating it as zero would delete everything.
     """
     project_retention = next((c.retain for c in runtime.project.channels if c.name == channel), None)
-    retention = (project_retention or runtime.catalog.channel(channel).retain) if requested is None else requested
+    retention = (
+        (project_retention or runtime.catalog.definitions.channel(channel).retain) if requested is None else requested
+    )
     seconds = 0 if retention is None else period_seconds_or_zero(retention)
     if seconds is None:
         raise DefinitionError("retain is not a valid period", found=repr(retention), expected=EXPECTED_PERIOD)

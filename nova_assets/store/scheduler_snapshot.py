@@ -134,7 +134,7 @@ class StalenessTracker:
             now,
             self._expected_partition_ordinals(now),
             states_by_channel,
-            self._make_task_inputs(now, states_by_channel, self.catalog.heads()),
+            self._make_task_inputs(now, states_by_channel, self.catalog.scheduler.heads()),
             {},
         )
 
@@ -144,7 +144,7 @@ class StalenessTracker:
         Args:
             follows_late_data: dataset -> whether late input data makes its results stale.
         """
-        heads = self.catalog.heads()  # read first, so that the next call sees any later commit
+        heads = self.catalog.scheduler.heads()  # read first, so that the next call sees any later commit
         now = self.catalog.now()
         partition_ordinals, states_by_channel = self._expected_partition_ordinals(now), self._partition_states(heads)
         task_inputs = self._make_task_inputs(now, states_by_channel, heads)

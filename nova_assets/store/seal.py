@@ -62,7 +62,7 @@ class ChannelSeals:
                 self._seal_group(name, group, policy)
             except CommitConflict as conflict:  # new data or a seal by another process: the next call handles it
                 log.info("%s of %s was not sealed: %s", group.group, name, conflict.what)
-        seal_by_group = self.catalog.latest_seals(name) if sealable_groups else {}
+        seal_by_group = self.catalog.seals.latest(name) if sealable_groups else {}
         new_seals = (seal_by_group.get(group.group) for group in sealable_groups)
         return _with_ends(
             state, [s for s, g in zip(new_seals, sealable_groups, strict=True) if s and s.version == g.version]
@@ -80,13 +80,13 @@ class ChannelSeals:
     def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
         """Seals of a channel, latest first. The state ``reopened`` means that more data arrived after the seal."""
         state = self.registry.registered_state(channel)
-        return _with_ends(state, self.catalog.seals(state.channel.name, limit))
+        return _with_ends(state, self.catalog.seals.find(state.channel.name, limit))
 
     def _decide_sealing(self, state: ChannelState) -> SealingDecision:
         """Groups that can be sealed now, and open groups with the reason."""
         channel = state.channel.name
         sealing, dimension = _sealing_and_dimension(state)
-        partitions = [p for p in self.catalog.partitions(channel) if not p.is_dropped]
+        partitions = [p for p in self.catalog.histories.partitions(channel) if not p.is_dropped]
         groups = {partition_values(p.partition)[sealing.by] for p in partitions}
         source = next((c.source for c in self.runtime.project.channels if c.name == channel), None)
         assert state.registered_at is not None
@@ -97,19 +97,19 @@ class ChannelSeals:
                 now=self.catalog.now(),
                 registered_at=state.registered_at,
                 groups={g for g in groups if g is not None},
-                seals=self.catalog.latest_seals(channel),
+                seals=self.catalog.seals.latest(channel),
                 has_source=source is not None,
                 last_listing_at=state.last_listing_started_at,
                 min_file_age_seconds=0 if source is None else period_seconds(source.min_age) or 0,
-                oldest_waiting_file_at=None if source is None else self.catalog.arrival_counts(channel).oldest,
+                oldest_waiting_file_at=None if source is None else self.catalog.arrivals.counts(channel).oldest,
             ),
         )
 
     def _seal_group(self, channel: str, group: SealableGroup, compaction_policy: Compaction) -> None:
-        sealing, _ = _sealing_and_dimension(self.catalog.channel(channel))
+        sealing, _ = _sealing_and_dimension(self.catalog.definitions.channel(channel))
         scope = partition_name([sealing.by], {sealing.by: group.group})
         for _ in range(_MAX_ATTEMPTS):
-            partitions = [p.partition for p in self.catalog.partitions(channel, scope) if not p.is_dropped]
+            partitions = [p.partition for p in self.catalog.histories.partitions(channel, scope) if not p.is_dropped]
             if partitions:
                 self.compaction.add_compacted_blocks(
                     channel,
@@ -131,7 +131,7 @@ class ChannelSeals:
         writer = self.runtime.channel_writer
         with writer.write(channel, scope=scope) as execution:
             head = execution.pins[channel].head
-            history = self.catalog.history(channel, head, scope, back_to=head)
+            history = self.catalog.histories.of(channel, head, scope, back_to=head)
             # Files below the target size were already rewritten once for it, so they do not delay the seal.
             if any(not c.anew for c in compactions_of_complete_partitions(history, compaction_policy)):
                 self.runtime.staging.abort_and_delete_staged(execution, "new data arrived before the seal")

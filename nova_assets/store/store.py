@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.task_context import FileViewsFactory
 from nova_assets.masking import mask_address
 from nova_assets.model.argument_checks import check_public_method_arguments
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
 from nova_assets.renamed import DeploymentHandle

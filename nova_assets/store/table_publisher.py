@@ -89,7 +89,7 @@ class TablePublisher:
         content = self._load_publishable_content(channel, table, history, history.head)
         if content is None:
             return False
-        published_versions = self.catalog.published_versions(channel, table.id)
+        published_versions = self.catalog.published_versions.find(channel, table.id)
         return find_version_showing(published_versions, table, content) is None or bool(
             expired_versions(published_versions, self.catalog.now(), self.superseded_delay)
         )
@@ -102,10 +102,12 @@ class TablePublisher:
             CopyUndecided: the catalog is a copy of another one, which may publish to the same tables.
         """
         self.runtime.staging.warehouse_check.check_may_delete("nothing is unpublished")
-        published_versions = self.catalog.published_versions(channel, table.id)
+        published_versions = self.catalog.published_versions.find(channel, table.id)
         for published_version in published_versions:
             publishing_execution = (
-                self.catalog.execution(published_version.execution_id) if published_version.state == "opening" else None
+                self.catalog.executions.get(published_version.execution_id)
+                if published_version.state == "opening"
+                else None
             )
             if (
                 publishing_execution is not None
@@ -119,7 +121,7 @@ class TablePublisher:
                     owner=publishing_execution.owner,
                 )
         self.outlet_factory(table, channel).withdraw()
-        self.catalog.delete_published_versions(channel, table.id, [e.number for e in published_versions])
+        self.catalog.published_versions.delete(channel, table.id, [e.number for e in published_versions])
 
     def publish_in_table(
         self, channel: str, table: PublishedTable, policy: Compaction, take_over: bool
@@ -136,7 +138,7 @@ class TablePublisher:
         for _ in range(_MAX_ATTEMPTS):
             with self.runtime.channel_writer.write(channel) as execution:
                 head = execution.pins[channel].head
-                history = self.catalog.history(channel, head, back_to=compacted_seq or head)
+                history = self.catalog.histories.of(channel, head, back_to=compacted_seq or head)
                 # The first version of a folder that is taken over has all days, sealed or not, as the folder had.
                 has_open_days = take_over and outlet.published_version() is None
                 contents = {
@@ -160,7 +162,7 @@ class TablePublisher:
                 channel,
                 CompactionOptions(policy, force=True, replace_own_bases=True, partitions=uncompacted[head]),
             )
-            if compaction is None and self.catalog.channel(channel).head == head:
+            if compaction is None and self.catalog.definitions.channel(channel).head == head:
                 compacted_seq = self._rewrite_in_current_schema(channel, head)
             else:
                 compacted_seq = max((b.hi for b in compaction.blocks), default=0) if compaction is not None else 0
@@ -209,7 +211,7 @@ class TablePublisher:
         )
         return next(
             e
-            for e in self.catalog.published_versions(channel_content.channel, table.id)
+            for e in self.catalog.published_versions.find(channel_content.channel, table.id)
             if e.number == published_version.number
         )
 
@@ -219,21 +221,21 @@ class TablePublisher:
         """Open the next published version. A version that a dead process left open is aborted first."""
         fingerprint = table_fingerprint(table, channel_content)
         try:
-            return self.catalog.open_published_version(
+            return self.catalog.published_versions.open(
                 execution.id, table.id, channel_content, fingerprint, after_number
             )
         except ExecutionInProgress as busy:
             if not is_owner_dead(busy.fields["owner"]):
                 raise
-            self.catalog.abort(busy.fields["execution_id"], "its process has ended")
-            return self.catalog.open_published_version(
+            self.catalog.executions.abort(busy.fields["execution_id"], "its process has ended")
+            return self.catalog.published_versions.open(
                 execution.id, table.id, channel_content, fingerprint, after_number
             )
 
     def _is_shown(
         self, channel: str, table: PublishedTable, outlet: PublishTarget, channel_content: PublishedContent
     ) -> bool:
-        newest = find_version_showing(self.catalog.published_versions(channel, table.id), table, channel_content)
+        newest = find_version_showing(self.catalog.published_versions.find(channel, table.id), table, channel_content)
         return newest is not None and outlet.published_version() == newest.number and outlet.is_complete(newest.number)
 
     def preview(self, channel: str, table: PublishedTable, history: History) -> PublicationPreview | None:
@@ -247,7 +249,7 @@ class TablePublisher:
             return None
         uncompacted = uncompacted_partitions(table, history, history.head, content)
         outlet = self.outlet_factory(table, channel)
-        newest = max((e.number for e in self.catalog.published_versions(channel, table.id)), default=0)
+        newest = max((e.number for e in self.catalog.published_versions.find(channel, table.id)), default=0)
         is_new = bool(uncompacted) or not self._is_shown(channel, table, outlet, content)
         number = 1 + max(newest, outlet.published_version() or 0) if is_new else None
         return PublicationPreview(table.id, content.seq, number, uncompacted, content.rows, len(content.files))
@@ -255,15 +257,15 @@ class TablePublisher:
     def delete_expired_versions(self, channel: str, table: PublishedTable) -> None:
         """Remove expired versions: first from the table, then from the catalog."""
         expired = expired_versions(
-            self.catalog.published_versions(channel, table.id), self.catalog.now(), self.superseded_delay
+            self.catalog.published_versions.find(channel, table.id), self.catalog.now(), self.superseded_delay
         )
         if expired:
             numbers = [e.number for e in expired]
             self.outlet_factory(table, channel).delete_versions(numbers)
-            self.catalog.delete_published_versions(channel, table.id, numbers)
+            self.catalog.published_versions.delete(channel, table.id, numbers)
 
     def is_publish_interval_over(self, channel: str, table: PublishedTable) -> bool:
-        newest = certainly_shown_version(self.catalog.published_versions(channel, table.id))
+        newest = certainly_shown_version(self.catalog.published_versions.find(channel, table.id))
         shown_at = None if newest is None else newest.shown_at
         return shown_at is None or self.catalog.now() - shown_at >= timedelta(seconds=period_seconds(table.every) or 0)
 
@@ -278,7 +280,7 @@ class TablePublisher:
         Raises:
             NotSupported: a partition holds a written base in an old schema, which stays unchanged.
         """
-        history = self.catalog.history(channel, head, back_to=head)
+        history = self.catalog.histories.of(channel, head, back_to=head)
         outdated = partitions_to_compact(history, head)
         if not outdated:
             return 0
@@ -291,14 +293,14 @@ class TablePublisher:
 
     def _newest_published_seq(self, channel: str, table: PublishedTable) -> int:
         """Newest sequence number of the channel that the table shows or is about to show."""
-        return max((e.seq for e in self.catalog.published_versions(channel, table.id)), default=0)
+        return max((e.seq for e in self.catalog.published_versions.find(channel, table.id)), default=0)
 
     def _load_publishable_content(
         self, channel: str, table: PublishedTable, history: History, seq: int, *, has_open_days: bool = False
     ) -> PublishedContent | None:
         """Files and seals that a table shows of a channel at a sequence number. None for a channel without a schema."""
-        state = self.catalog.channel(channel)
-        seals = self.catalog.latest_seals(channel) if state.seal is not None else {}
+        state = self.catalog.definitions.channel(channel)
+        seals = self.catalog.seals.latest(channel) if state.seal is not None else {}
         seal_column = state.seal.by if state.seal is not None else None
         only_sealed = table.converts and not has_open_days
         return published_content(

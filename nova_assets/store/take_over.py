@@ -57,7 +57,7 @@ class FolderImporter:
             if folder is None or not folder.is_dir() or folder.is_symlink():
                 continue
             assert isinstance(table, HiveTable)
-            if self.runtime.catalog.channel(channel.name).head == 0:
+            if self.runtime.catalog.definitions.channel(channel.name).head == 0:
                 self._import_folder(folder, table, channel)
 
     def import_remote_folder(self, channel: Channel, address: str) -> None:
@@ -147,8 +147,8 @@ class FolderImporter:
         Raises:
             DefinitionError: the channel has other data.
         """
-        earlier = self.runtime.catalog.commit_by_idempotency_key(channel.name, _import_key(address))
-        head = self.runtime.catalog.channel(channel.name).head
+        earlier = self.runtime.catalog.commits.by_idempotency_key(channel.name, _import_key(address))
+        head = self.runtime.catalog.definitions.channel(channel.name).head
         if earlier is None and head > 0:
             raise DefinitionError(
                 f"channel {channel.name!r} has data already, so it does not take over {address}",

@@ -13,12 +13,12 @@ from datetime import datetime
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import DefinitionConflict, ExecutionInProgress
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import PartitionState
 from nova_assets.model.execution import Execution
@@ -91,14 +91,14 @@ class DatasetScheduler:
             snapshot.now,
             snapshot.states_by_channel,
             _InputCompleteness(self.catalog, self.runtime, snapshot.now, snapshot.states_by_channel),
-            _backfill_priorities_by_channel(self.catalog.dirty_partitions(), redefinitions.channels),
+            _backfill_priorities_by_channel(self.catalog.scheduler.dirty_partitions(), redefinitions.channels),
             # The execution of a process that is certainly dead is superseded, although its lease still holds.
-            {task: r for task, r in self.catalog.running_partitions().items() if not is_owner_dead(r.owner)},
-            self.catalog.failing_partitions(),
+            {task: r for task, r in self.catalog.scheduler.running_partitions().items() if not is_owner_dead(r.owner)},
+            self.catalog.scheduler.failing_partitions(),
             self.staleness_tracker.datasets_with_cursors,
             _freshness_limits(self.staleness_tracker.queries, self.runtime.project),
             _UnreadData(self.catalog, snapshot),
-            partial(self._is_frozen, cache(self.catalog.partitions)),
+            partial(self._is_frozen, cache(self.catalog.histories.partitions)),
             self._find_paused_datasets() | redefinitions.refused,
         )
         return decide_from_staleness(
@@ -107,7 +107,7 @@ class DatasetScheduler:
 
     def _find_paused_datasets(self) -> dict[str, str]:
         """Dataset that is paused or removed -> why."""
-        statuses = self.catalog.definition_statuses()
+        statuses = self.catalog.definition_states.statuses()
         names = self.staleness_tracker.queries if statuses else ()
         reasons = {name: why_trigger_is_off(self.runtime.project.binding(name), statuses) for name in names}
         return {name: why for name, why in reasons.items() if why}
@@ -118,7 +118,7 @@ class DatasetScheduler:
         The project of a process does not change: once all its queries are registered, the catalog is not asked again.
         """
         if self._redefinitions is None or self._redefinitions.channels:
-            registered, redefinitions = self.catalog.bindings(), _Redefinitions()
+            registered, redefinitions = self.catalog.definitions.bindings(), _Redefinitions()
             for binding in map(self.runtime.project.binding, self.staleness_tracker.queries):
                 if binding.name not in registered:
                     continue
@@ -133,9 +133,9 @@ class DatasetScheduler:
         """What the execution of a binding waits for; empty if it can register its channels."""
         channels = self.runtime.project_channels(binding)
         try:
-            self.catalog.check_registration(channels)
+            self.catalog.definitions.check_registration(channels)
         except DefinitionConflict as conflict:
-            refused = self.catalog.preview_replacements(channels, self.runtime.project.bindings).refused
+            refused = self.catalog.definitions.preview_replacements(channels, self.runtime.project.bindings).refused
             return next((e.what for e in refused.values()), f"nova init --replace: {conflict.what}")
         return ""
 
@@ -208,7 +208,7 @@ class DatasetScheduler:
                 yield TaskOutcome(batch.dataset, partition, error=error)
 
     def _is_partition_unchanged(self, dataset: str, partition: str, expected_seq: int) -> bool:
-        state = self.catalog.materialized_partitions(dataset, [partition]).get(partition)
+        state = self.catalog.partitions.materialized(dataset, [partition]).get(partition)
         return (0 if state is None else state.seq) == expected_seq
 
 
@@ -255,7 +255,7 @@ class _InputCompleteness:
         return all(end <= self.now for end in ends) if ends else partition in self.states_by_channel[name]
 
     def _load_sealed_groups(self, name: str) -> frozenset[str]:
-        return frozenset(group for group, seal in self.catalog.latest_seals(name).items() if seal.state == "sealed")
+        return frozenset(group for group, seal in self.catalog.seals.latest(name).items() if seal.state == "sealed")
 
 
 class _UnreadData:
@@ -277,7 +277,7 @@ class _UnreadData:
         times = []
         for name, partitions in self.snapshot.task_inputs(dataset, partition):
             if name in versions:
-                at = self.catalog.oldest_data_time(name, versions[name], partitions)
+                at = self.catalog.partitions.oldest_data_time(name, versions[name], partitions)
                 times += [] if at is None else [datetime.min.replace(tzinfo=at.tzinfo) if name in waited else at]
         return min(times, default=None)
 

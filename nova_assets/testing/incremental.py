@@ -84,7 +84,7 @@ def check_incremental(
     """
     project = Project([binding])
     with World(project, spark) as store:
-        schemas = {c: store.catalog.channel(c).schema for c in inputs}
+        schemas = {c: store.catalog.definitions.channel(c).schema for c in inputs}
         tables = {
             c: [store.engine.frames.to_arrow(store.engine.inputs.convert(b, schemas[c])) for b in given]
             for c, given in inputs.items()

@@ -248,7 +248,7 @@ def _check_with_real_blocks(store: Store, channel: Channel, frames: Sequence[Any
             )
     for start in range(1, head + 1):
         store.insert("again", snapshot_frame(store, "laws", start), kind="base")
-        before = store.catalog.channel("again").head
+        before = store.catalog.definitions.channel("again").head
         store.insert("again", snapshot_frame(store, "laws", head), kind="base")
         change = store.read("again", since=before).to_arrow()
         store.insert("again", snapshot_frame(store, "laws", start), kind="base")

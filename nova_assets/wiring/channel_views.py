@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import SettingsError
-from nova_assets.model.catalog import Catalog
 from nova_assets.settings import Settings
 from nova_assets.store.store import Store
 
@@ -27,11 +27,11 @@ def catalog_with_views(
         from nova_assets.file_views.timeline_follower import TimelineFollower
         from nova_assets.file_views.viewed_catalog import catalog_through_views
     if settings.service == "embedded":
-        storage = MemoryStorage() if storage_factory is None else storage_factory(catalog.identity())
+        storage = MemoryStorage() if storage_factory is None else storage_factory(catalog.identity.get())
         view_source: ViewServiceClient | ViewQueryHandler = ViewQueryHandler(TimelineFollower(catalog, storage))
     else:
         view_source = ViewServiceClient(
-            settings.service_addresses, settings.service_token, settings.service_timeout, catalog.identity()
+            settings.service_addresses, settings.service_token, settings.service_timeout, catalog.identity.get()
         )
     return catalog_through_views(catalog, view_source), view_source
 
@@ -57,7 +57,7 @@ class StoreViewsFactory:
         with require_service_extra("file views need"):
             from nova_assets.file_views.file_lists import Pinned, Views
 
-        pinned_channels = {c: Pinned(head, self._catalog.channel(c).position) for c, head in heads.items()}
+        pinned_channels = {c: Pinned(head, self._catalog.definitions.channel(c).position) for c, head in heads.items()}
         return Views(
             self._store.engine.warehouse.address,
             partial(_reopen_catalog, self._settings.catalog),
@@ -75,7 +75,7 @@ class StoreViewsFactory:
 
                 url, token = self._stack.enter_context(serve_views_in_background(self._store, self._view_source))
                 self._view_source = ViewServiceClient(
-                    url, token, self._settings.service_timeout, self._catalog.identity()
+                    url, token, self._settings.service_timeout, self._catalog.identity.get()
                 )
             return self._view_source
 
@@ -85,7 +85,7 @@ class StoreViewsFactory:
 
 def _reopen_catalog(url: str) -> Catalog:
     """Open the catalog in another process."""
-    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.catalog.open_catalog import open_catalog
 
     return open_catalog(url)
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, cast
 
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.errors import ArgumentRefused, SettingsError
 from nova_assets.execution.warehouse_identity import check_warehouse_identity
 from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.masking import get_logger, mask_address
 from nova_assets.model.address import parse_address
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
@@ -182,12 +182,12 @@ def _check_sources(project: Project, catalog: Catalog) -> None:
     """Compare definitions of database tables with their sources. Raises DefinitionError for new definitions."""
     from nova_assets.store.source_checks import check_sources_once
 
-    registered = {s.channel.name: s.channel for s in catalog.channels()}
+    registered = {s.channel.name: s.channel for s in catalog.definitions.channels()}
 
     def is_refreshed(channel: Channel) -> bool:
         known = registered.get(channel.name)
         return (
-            known is not None and known.as_json() == channel.as_json() and bool(catalog.source_versions(channel.name))
+            known is not None and known.as_json() == channel.as_json() and bool(catalog.sources.versions(channel.name))
         )
 
     check_sources_once(project.channels, is_refreshed)
@@ -206,7 +206,7 @@ def open_for_reading(project: Project, settings: Settings) -> Store:
 
 
 def _open_catalog(settings: Settings) -> Catalog:
-    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.catalog.open_catalog import open_catalog
     from nova_assets.crash_points import crash_point
 
     return open_catalog(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import SqlCatalog
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.commit import AddBlock, CommitRequest
 from nova_assets.model.execution import BeginRequest, Execution
@@ -21,8 +21,8 @@ PLACEMENT = HashBuckets(4, 2, (1, 3))
 channel = nova.Channel("c", schema="k bigint")
 
 
-def begin_execution(catalog: SqlCatalog, name: str = "c") -> Execution:
-    return catalog.begin(BeginRequest(uuid.uuid4().hex, None, pinned_channels=(name,), owner="test"))
+def begin_execution(catalog: Catalog, name: str = "c") -> Execution:
+    return catalog.executions.begin(BeginRequest(uuid.uuid4().hex, None, pinned_channels=(name,), owner="test"))
 
 
 def build_commit_request(execution: Execution, rows: int = 1, key: str | None = None) -> CommitRequest:

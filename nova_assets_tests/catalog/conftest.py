@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets_tests.catalog.commit_requests import channel
 
 
@@ -20,8 +21,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def catalog(url: str) -> Iterator[SqlCatalog]:
+def catalog(url: str) -> Iterator[Catalog]:
     opened_catalog = open_catalog(url)
-    opened_catalog.register([channel])
+    opened_catalog.definitions.register([channel])
     yield opened_catalog
     opened_catalog.close()

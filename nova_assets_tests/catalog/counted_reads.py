@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from nova_assets.catalog.catalog import SqlCatalog
+from nova_assets.catalog.catalog import Catalog
 
 
 @dataclass
@@ -47,7 +47,7 @@ class _CountingCursor:
 
 
 @contextmanager
-def counted_reads(catalog: SqlCatalog) -> Iterator[FetchedRows]:
+def counted_reads(catalog: Catalog) -> Iterator[FetchedRows]:
     """Count what a catalog fetches inside the block."""
     fetched, dialect = FetchedRows(), catalog.database.engine.dialect
     plain_context: Any = dialect.execution_ctx_cls

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import nova_assets
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.catalog.mirror_project import channel, open_store, project
 
@@ -49,7 +49,7 @@ def test_leases_go_by_the_servers_clock(
     """A process whose clock is five minutes ahead takes nothing from one that lives."""
     with open_store(postgres_catalog_url, tmp_path) as store:
         store.register(project)
-        held = store.catalog.begin(
+        held = store.catalog.executions.begin(
             BeginRequest("reader", None, pinned_channels=("c",), owner="another host:1:1", lease_seconds=60)
         )
     ahead = (
@@ -59,15 +59,15 @@ def test_leases_go_by_the_servers_clock(
         "    def now(cls, tz=None): return d_now(tz) + d.timedelta(seconds=300)\n"
         "d_now = d.datetime.now\nd.datetime = Ahead\n"
         "import time as t\nreal = t.time\nt.time = lambda: real() + 300\n"
-        "from nova_assets.catalog.catalog import open_catalog\n"
+        "from nova_assets.catalog.open_catalog import open_catalog\n"
         f"c = open_catalog({postgres_catalog_url!r})\n"
-        "assert c.sweepable_blocks(0.0) == []\n"
-        "print(c.execution('reader').state)\n"
+        "assert c.staging.sweepable(0.0) == []\n"
+        "print(c.executions.get('reader').state)\n"
     )
     done = subprocess.run([sys.executable, "-c", ahead], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, "running"), done.stderr[-2000:]
     with open_store(postgres_catalog_url, tmp_path) as store:
-        assert store.catalog.execution(held.id).state == "running"
+        assert store.catalog.executions.get(held.id).state == "running"
         assert abs(store.catalog.now() - datetime.now(UTC)) < timedelta(seconds=5)
 
 
@@ -82,11 +82,11 @@ def test_a_process_with_another_clock_goes_by_that_of_the_catalogs_file_system(
             return datetime.now(UTC) + timedelta(seconds=300)
 
     catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db")
-    catalog.register([channel])
-    catalog.begin(BeginRequest("reader", None, pinned_channels=("c",), owner="another", lease_seconds=60))
+    catalog.definitions.register([channel])
+    catalog.executions.begin(BeginRequest("reader", None, pinned_channels=("c",), owner="another", lease_seconds=60))
     monkeypatch.setattr(sqlite, "datetime", Ahead)
     with caplog.at_level(logging.WARNING, logger="nova_assets.catalog"):
-        assert catalog.sweepable_blocks(0.0) == [] and catalog.execution("reader").state == "running"
+        assert catalog.staging.sweepable(0.0) == [] and catalog.executions.get("reader").state == "running"
     assert "300 s ahead of that of the file system" in caplog.text
     assert abs(catalog.now() - datetime.now(UTC)) < timedelta(seconds=5)
     catalog.close()

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets_tests import postgres
 from nova_assets_tests.catalog.mirror_project import channel, count_keys, open_store, project, with_query
 from nova_assets_tests.conftest import missing
@@ -68,7 +68,7 @@ def test_an_error_names_its_cause(administrated: str, cause: str) -> None:
                 c.execute(statement.format(database=name, head=HEAD).encode())
         with pytest.raises(nova.CatalogUnavailable, match=what) as met:
             catalog = open_catalog(change(url))
-            catalog.register([channel])
+            catalog.definitions.register([channel])
         assert "check that PostgreSQL runs" not in str(met.value) and met.value.found and met.value.next
 
 
@@ -79,7 +79,7 @@ def test_a_value_that_cannot_be_kept_is_told_as_one(url: str, tmp_path: Path, ke
         with pytest.raises((nova.ArgumentRefused, nova.ValueRefused)) as met:
             store.insert("c", [{"k": 1, "v": 1}], idempotency_key=key)
         assert "check that PostgreSQL runs" not in str(met.value)
-        assert count_keys(store, "c") == Counter() and store.catalog.executions_with_staged_blocks() == []
+        assert count_keys(store, "c") == Counter() and store.catalog.staging.executions_with_blocks() == []
 
 
 @pytest.mark.postgres

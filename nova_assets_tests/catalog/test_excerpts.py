@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from sqlalchemy import insert, update
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.catalog.tables import blocks, channels, commits, files
 from nova_assets.errors import BlockCollected
 from nova_assets.file_views.storage import MemoryStorage
@@ -38,7 +39,7 @@ MODELS = (nova.Append(), nova.Upsert(key=["p", "q", "k"]))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatalog]:
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
     url = "sqlite://" if request.param == "sqlite" else request.getfixturevalue("postgres_catalog_url")
     made = open_catalog(url)
     yield made
@@ -100,11 +101,11 @@ def schema(n: int, more: str = "") -> Any:
     return parse_ddl(f"p string, q string, k bigint, v{n}{more} bigint")
 
 
-def write(catalog: SqlCatalog, timeline: Timeline) -> str:
+def write(catalog: Catalog, timeline: Timeline) -> str:
     """The timeline, as rows."""
     name, commit = f"c_{uuid.uuid4().hex}", uuid.uuid4().hex
     layout = LAYOUTS[TWO if timeline.partitions == MANY else timeline.partitions]
-    catalog.register([nova.Channel(name, merge=timeline.merge, partitions=layout)])
+    catalog.definitions.register([nova.Channel(name, merge=timeline.merge, partitions=layout)])
     rows = [
         {
             "id": uuid.uuid4().hex,
@@ -158,17 +159,17 @@ def newest(history: History) -> dict[str, str]:
 
 @settings(max_examples=examples(40, 150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(timeline=timelines())
-def test_an_excerpt_plans_as_the_whole(catalog: SqlCatalog, timeline: Timeline) -> None:
+def test_an_excerpt_plans_as_the_whole(catalog: Catalog, timeline: Timeline) -> None:
     name = write(catalog, timeline)
     for a, b, scope in timeline.asked:
         i, j = sorted((a, b))
-        whole = catalog.history(name, j, scope)
-        now = catalog.history(name, j, scope, back_to=j)
+        whole = catalog.histories.of(name, j, scope)
+        now = catalog.histories.of(name, j, scope, back_to=j)
         assert answer(modes.snapshot, now) == answer(modes.snapshot, whole), "all"
         assert newest(now) == newest(whole) and now.last_merge == whole.last_merge and now.schema == whole.schema
         told = answer(modes.changes, whole, i)
-        since = catalog.history(name, j, scope, i)
-        then = catalog.history(name, j, scope, back_to=i)
+        since = catalog.histories.of(name, j, scope, i)
+        then = catalog.histories.of(name, j, scope, back_to=i)
         if i:
             assert answer(modes.changes, since, i) == told, "new"
             assert answer(modes.changes, then, i) == told, "new, beside old"
@@ -178,20 +179,22 @@ def test_an_excerpt_plans_as_the_whole(catalog: SqlCatalog, timeline: Timeline) 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(timeline=timelines(), limit=st.integers(1, 5))
-def test_the_newest_blocks_are_the_last_of_the_whole(catalog: SqlCatalog, timeline: Timeline, limit: int) -> None:
+def test_the_newest_blocks_are_the_last_of_the_whole(catalog: Catalog, timeline: Timeline, limit: int) -> None:
     name = write(catalog, timeline)
     for _, at, scope in timeline.asked:
-        whole = list(reversed(catalog.history(name, at, scope).blocks))
-        assert catalog.blocks(name, at, scope) == whole
+        whole = list(reversed(catalog.histories.of(name, at, scope).blocks))
+        assert catalog.histories.blocks(name, at, scope) == whole
         last = whole[min(limit, len(whole)) - 1].hi if whole else 0
-        assert catalog.blocks(name, at, scope, limit) == [b for b in whole if b.hi >= last], "the last number is whole"
+        assert catalog.histories.blocks(name, at, scope, limit) == [b for b in whole if b.hi >= last], (
+            "the last number is whole"
+        )
     with pytest.raises(nova.VersionNotFound):
-        catalog.blocks(name, timeline.head + 1)
+        catalog.histories.blocks(name, timeline.head + 1)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(timeline=timelines())
-def test_a_view_has_the_excerpts_of_the_catalog(catalog: SqlCatalog, timeline: Timeline) -> None:
+def test_a_view_has_the_excerpts_of_the_catalog(catalog: Catalog, timeline: Timeline) -> None:
     name = write(catalog, timeline)
     follower = TimelineFollower(catalog, MemoryStorage())
     for a, b, scope in timeline.asked:
@@ -201,7 +204,7 @@ def test_a_view_has_the_excerpts_of_the_catalog(catalog: SqlCatalog, timeline: T
                 name, lambda v, s=scope, n=at, of=asked: v.has_schema_at(n) and v.excerpt(s, n, **of)[0]
             )
             if found:
-                whole = catalog.history(name, at, scope, asked.get("since"), back_to=asked.get("back_to"))
+                whole = catalog.histories.of(name, at, scope, asked.get("since"), back_to=asked.get("back_to"))
                 assert [b.id for b in found.blocks] == [b.id for b in whole.blocks], asked
                 assert (found.schema, found.schema_at_first_version, found.base_floors) == (
                     whole.schema,
@@ -211,23 +214,23 @@ def test_a_view_has_the_excerpts_of_the_catalog(catalog: SqlCatalog, timeline: T
 
 
 @pytest.mark.core
-def test_an_excerpt_never_takes_the_beginning_for_what_it_leaves_out(catalog: SqlCatalog) -> None:
+def test_an_excerpt_never_takes_the_beginning_for_what_it_leaves_out(catalog: Catalog) -> None:
     """Asked for more than it is for, it says that this is gone."""
     compacted = [Told("", "delta", n - 1, n, "task", False) for n in range(1, 7)]
     compacted.append(Told("", "base", 4, 4, "compact", False))
     name = write(catalog, Timeline(PLAIN, MODELS[0], 6, tuple(compacted), ()))
-    excerpt = catalog.history(name, back_to=6)
+    excerpt = catalog.histories.of(name, back_to=6)
     assert [b.range for b in excerpt.blocks] == ["B4", "Δ(3→4)", "Δ(4→5)", "Δ(5→6)"]
     with pytest.raises(BlockCollected):
         modes.snapshot(excerpt, 3)
 
 
 @pytest.mark.parametrize("scope", ["", "p=1", "q=1"])
-def test_an_excerpt_of_many_partitions_has_none_of_another_channel_or_scope(catalog: SqlCatalog, scope: str) -> None:
+def test_an_excerpt_of_many_partitions_has_none_of_another_channel_or_scope(catalog: Catalog, scope: str) -> None:
     told = [Told(p, "delta", n - 1, n, "task", False) for p in MANY for n in (1, 2, 3)]
     told += [Told(p, "base", 2, 2, "compact", False) for p in MANY]
     timeline = Timeline(MANY, MODELS[0], 3, tuple(told), ())
     name, _ = write(catalog, timeline), write(catalog, timeline)
-    whole, now = catalog.history(name, 3, scope), catalog.history(name, 3, scope, back_to=3)
+    whole, now = catalog.histories.of(name, 3, scope), catalog.histories.of(name, 3, scope, back_to=3)
     assert [b.id for b in now.blocks] == [b.id for b in whole.blocks if b.hi > 2 or b.range in ("B2", "Δ(1→2)")]
     assert modes.snapshot(now) == modes.snapshot(whole)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
 from nova_assets.catalog.database import transactions
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.catalog.mirror_project import channel, count_keys, open_store, project
 from nova_assets_tests.faulty_line import AtCommit, Fault, FaultyLine
@@ -57,7 +57,7 @@ def test_r7_every_lost_commit_of_an_insert_and_a_run_is_looked_up(
     assert number > 8
     with open_store(postgres_catalog_url, tmp_path) as store:
         assert count_keys(store, "c") == count_keys(store, "copy") == Counter(range(1, number + 1))
-        assert not [e for e, _ in store.catalog.executions_with_staged_blocks() if e.state == "running"]
+        assert not [e for e, _ in store.catalog.staging.executions_with_blocks() if e.state == "running"]
 
 
 @pytest.mark.postgres
@@ -81,7 +81,7 @@ def test_a_server_that_never_answers_is_cut_off_and_its_locks_are_freed(
 def test_an_outcome_that_nobody_can_tell_says_what_to_do(postgres_catalog_url: str) -> None:
     line = FaultyLine(postgres_catalog_url)
     catalog = open_catalog(line.url, patience=1.0)
-    catalog.register([channel])
+    catalog.definitions.register([channel])
     gone = AtCommit("lose")
 
     def decide(data: bytes) -> Fault | None:
@@ -89,7 +89,7 @@ def test_an_outcome_that_nobody_can_tell_says_what_to_do(postgres_catalog_url: s
 
     line.decide = decide
     with pytest.raises(nova.CommitOutcomeUnknown, match="could not be determined within 1 s") as met:
-        catalog.begin(BeginRequest("x", None, pinned_channels=("c",), owner="test"))
+        catalog.executions.begin(BeginRequest("x", None, pinned_channels=("c",), owner="test"))
     assert "nova timeline" in str(met.value.next) and "looked up" not in str(met.value)
     catalog.close()
     line.close()
@@ -159,13 +159,13 @@ def test_a_locked_file_is_told_and_ends_at_the_stated_time(
         caplog.at_level(logging.WARNING, logger="nova_assets.catalog"),
         pytest.raises(nova.CatalogUnavailable, match="is locked by another transaction") as met,
     ):
-        catalog.register([channel])
+        catalog.definitions.register([channel])
     assert f"process {holding.pid}" in str(met.value.found) and "waited" in str(met.value.found)
     assert f"process {holding.pid}" in caplog.text and "gives up in" in caplog.text
-    assert catalog.channels() == [], "it can be read meanwhile"
+    assert catalog.definitions.channels() == [], "it can be read meanwhile"
     holding.stdin.close()
     holding.wait()
-    catalog.register([channel])
+    catalog.definitions.register([channel])
     catalog.close()
 
 

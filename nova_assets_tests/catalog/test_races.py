@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.catalog.database.transactions import MAX_RACE_ATTEMPTS
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets_tests import postgres
@@ -74,7 +75,7 @@ def test_threads_may_open_new_catalogs_at_once(tmp_path: Path) -> None:
     run_in_threads(lambda n: open_catalog(f"sqlite:///{tmp_path}/one.db").close(), 4)
 
 
-def test_a_row_that_is_there_at_every_attempt_is_no_race_for_ever(catalog: SqlCatalog) -> None:
+def test_a_row_that_is_there_at_every_attempt_is_no_race_for_ever(catalog: Catalog) -> None:
     attempts: list[int] = []
 
     def insert_again(c: Any) -> None:

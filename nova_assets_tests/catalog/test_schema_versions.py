@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, inspect, text
 
 import nova_assets as nova
 from nova_assets.catalog import schema_version
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.catalog.tables import metadata
 from nova_assets_tests.catalog.commit_requests import begin_execution, build_commit_request, channel
 
@@ -64,17 +64,17 @@ def described(url: str) -> dict[str, Any]:
 @pytest.mark.core
 def test_a_migrated_catalog_is_like_a_new_one_and_keeps_its_data(url: str) -> None:
     older = open_catalog(url)
-    older.register([channel])
-    older.commit(build_commit_request(begin_execution(older)))
-    identity = older.identity()
+    older.definitions.register([channel])
+    older.commits.commit(build_commit_request(begin_execution(older)))
+    identity = older.identity.get()
     older.close()
     new = described(url)
     assert {name for name, table in metadata.tables.items() for _ in table.indexes} <= new.keys()
     downgraded(url)
     assert described(url) != new
     newer = open_catalog(url)
-    assert newer.identity() == identity
-    assert [(f.rows, f.ranges) for f in newer.history("c").blocks[0].manifest.files] == [(1, {"k": (1, 5)})]
+    assert newer.identity.get() == identity
+    assert [(f.rows, f.ranges) for f in newer.histories.of("c").blocks[0].manifest.files] == [(1, {"k": (1, 5)})]
     newer.close()
     assert described(url) == new
 
@@ -139,7 +139,7 @@ def test_urls_that_are_none(wrong: str) -> None:
 def test_each_catalog_has_an_identity_that_stays_with_it(url: str, tmp_path: Path) -> None:
     first = open_catalog(url)
     again, other = open_catalog(url), open_catalog(f"sqlite:///{tmp_path}/other.db")
-    assert first.identity() == again.identity() != other.identity() and len(first.identity()) == 32
+    assert first.identity.get() == again.identity.get() != other.identity.get() and len(first.identity.get()) == 32
     for catalog in (first, again, other):
         catalog.close()
 
@@ -147,7 +147,7 @@ def test_each_catalog_has_an_identity_that_stays_with_it(url: str, tmp_path: Pat
 @pytest.mark.long
 @pytest.mark.exhaustive
 def test_several_processes_may_open_a_new_catalog_at_once(url: str) -> None:
-    program = f"from nova_assets.catalog.catalog import open_catalog as o; o({url!r}).check_writable()"
+    program = f"from nova_assets.catalog.open_catalog import open_catalog as o; o({url!r}).identity.check_writable()"
     running = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(6)]
     for process in running:
         _, errors = process.communicate(timeout=60)

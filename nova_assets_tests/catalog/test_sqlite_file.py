@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.catalog.database.sqlite_file import CatalogConnection
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.errors import CatalogUnavailable, CommitOutcomeUnknown
 from nova_assets_tests.catalog_guard import running_guard
 
@@ -29,9 +30,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def catalog(file: Path) -> Iterator[SqlCatalog]:
+def catalog(file: Path) -> Iterator[Catalog]:
     opened = open_catalog(f"sqlite:///{file}")
-    opened.register(CHANNELS[:1])
+    opened.definitions.register(CHANNELS[:1])
     yield opened
     opened.close()
 
@@ -96,24 +97,24 @@ def add_hard_link(file: Path) -> Callable[[], None]:
     ],
 )
 def test_nothing_is_stored_until_the_file_and_its_log_are_back(
-    catalog: SqlCatalog, file: Path, act: Callable[[Path], Callable[[], None]], problem: str
+    catalog: Catalog, file: Path, act: Callable[[Path], Callable[[], None]], problem: str
 ) -> None:
     put_back = act(file)
-    for use in (lambda: catalog.register(CHANNELS[1:2]), catalog.channels):
+    for use in (lambda: catalog.definitions.register(CHANNELS[1:2]), catalog.definitions.channels):
         with pytest.raises(CatalogUnavailable) as refused:
             use()
         assert refused.value.found == problem
-    assert catalog.catalog_file_problem() == problem
+    assert catalog.identity.file_problem() == problem
     put_back()
-    assert catalog.catalog_file_problem() is None
-    catalog.register(CHANNELS[2:])
-    assert [s.channel.name for s in catalog.channels()] == ["a", "c"]
+    assert catalog.identity.file_problem() is None
+    catalog.definitions.register(CHANNELS[2:])
+    assert [s.channel.name for s in catalog.definitions.channels()] == ["a", "c"]
 
 
 def test_a_file_that_is_replaced_during_commit_makes_the_outcome_unknown(file: Path) -> None:
     put_back: list[Callable[[], None]] = []
     catalog = open_catalog(f"sqlite:///{file}")
-    catalog.register(CHANNELS[:1])
+    catalog.definitions.register(CHANNELS[:1])
 
     def replace_before_commit() -> None:
         put_back.append(rename_file(file))
@@ -124,16 +125,16 @@ def test_a_file_that_is_replaced_during_commit_makes_the_outcome_unknown(file: P
             before_commit=replace_before_commit,
         )
     put_back[0]()
-    assert catalog.channel("a").retain == "9d", "here it was stored"
+    assert catalog.definitions.channel("a").retain == "9d", "here it was stored"
     catalog.close()
 
 
 OPEN = """
 import sys
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets_tests.catalog.test_sqlite_file import CHANNELS
 catalog = open_catalog(sys.argv[1])
-catalog.register(CHANNELS[:1])
+catalog.definitions.register(CHANNELS[:1])
 print("open", flush=True)
 sys.stdin.readline()
 """
@@ -181,26 +182,29 @@ def test_a_process_whose_log_was_removed_leaves_the_log_of_the_others_alone(file
     reopened.close()
 
 
-def test_the_last_commits_survive_the_removal_of_their_log(catalog: SqlCatalog, file: Path) -> None:
+def test_the_last_commits_survive_the_removal_of_their_log(catalog: Catalog, file: Path) -> None:
     log_of(file).unlink()
     file.with_name("c.db-shm").unlink()
     with pytest.raises(CatalogUnavailable):
-        catalog.register(CHANNELS)
+        catalog.definitions.register(CHANNELS)
     copy = file.with_name("copy.db")
     shutil.copy(file, copy)  # as after a kill of this process
     reopened = open_catalog(f"sqlite:///{copy}")
-    assert [s.channel.name for s in reopened.channels()] == ["a"]
+    assert [s.channel.name for s in reopened.definitions.channels()] == ["a"]
     reopened.close()
 
 
 def test_a_store_that_is_opened_again_does_not_mix_a_removed_log_with_a_new_one(file: Path) -> None:
     """SQLite shares its state of a file in a process: a new connection would take the new log with the old index."""
     former = open_catalog(f"sqlite:///{file}")
-    former.register(CHANNELS[:1])
+    former.definitions.register(CHANNELS[:1])
     file.with_name("c.db-shm").unlink()
-    with running_guard().expected_deleted_files(), other_process(file, "catalog.register(CHANNELS)") as end_other:
+    with (
+        running_guard().expected_deleted_files(),
+        other_process(file, "catalog.definitions.register(CHANNELS)") as end_other,
+    ):
         with pytest.raises(CatalogUnavailable, match="was replaced"):
-            former.channels()
+            former.definitions.channels()
         former.close()
         with pytest.raises(CatalogUnavailable, match="this process still has the former one open"):
             open_catalog(f"sqlite:///{file}")
@@ -210,7 +214,7 @@ def test_a_store_that_is_opened_again_does_not_mix_a_removed_log_with_a_new_one(
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [["-wal", "-shm"], ["-wal"]])
 def test_another_process_does_not_begin_a_new_log_while_the_former_is_in_use(
-    catalog: SqlCatalog, file: Path, ending: list[str]
+    catalog: Catalog, file: Path, ending: list[str]
 ) -> None:
     for removed in ending:
         file.with_name(f"c.db{removed}").unlink()
@@ -218,11 +222,11 @@ def test_another_process_does_not_begin_a_new_log_while_the_former_is_in_use(
     refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert "other processes have its file c.db open, but the log c.db-wal is not there" in refused.stderr
     with pytest.raises(CatalogUnavailable):
-        catalog.channels()
+        catalog.definitions.channels()
     catalog.close()
     with running_guard().expected_deleted_files():
         reopened = open_catalog(f"sqlite:///{file}")
-        assert [s.channel.name for s in reopened.channels()] == ["a"], "the removed log was saved"
+        assert [s.channel.name for s in reopened.definitions.channels()] == ["a"], "the removed log was saved"
         reopened.close()
 
 
@@ -234,36 +238,40 @@ def test_a_backup_that_is_copied_over_the_file_is_noticed_and_left_alone(file: P
     """Even if it is as large as the file, and even if its log was removed, as one does after a restore."""
     backup = file.with_name("backup.db")
     first = open_catalog(f"sqlite:///{file}")
-    first.register(CHANNELS[:1])
+    first.definitions.register(CHANNELS[:1])
     first.close()
     shutil.copy(file, backup)
     catalog = open_catalog(f"sqlite:///{file}")
-    catalog.register(CHANNELS[1:2])
+    catalog.definitions.register(CHANNELS[1:2])
     catalog.database.backend.write_log_into_file()  # type: ignore[attr-defined]
-    catalog.channels()
+    catalog.definitions.channels()
     with running_guard().expected_deleted_files():
         overwrite_in_place(backup, file)
         for removed in ("-wal", "-shm"):
             file.with_name(f"c.db{removed}").unlink()
         for _ in range(2):
             with pytest.raises(CatalogUnavailable, match="was overwritten"):
-                catalog.register(CHANNELS)
+                catalog.definitions.register(CHANNELS)
         catalog.close()
     assert file.read_bytes() == backup.read_bytes()
 
 
-def test_vacuum_by_another_program_is_no_harm(catalog: SqlCatalog, file: Path) -> None:
-    catalog.register(CHANNELS)
+def test_vacuum_by_another_program_is_no_harm(catalog: Catalog, file: Path) -> None:
+    catalog.definitions.register(CHANNELS)
     catalog.database.write(lambda c: c.exec_driver_sql("CREATE TABLE filling AS SELECT randomblob(2000000) AS b"))
     catalog.database.write(lambda c: c.exec_driver_sql("DROP TABLE filling"))
     subprocess.run(
         [sys.executable, "-c", "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('VACUUM')", file], check=True
     )
     catalog.database.backend.write_log_into_file()  # type: ignore[attr-defined]
-    assert [s.channel.name for s in catalog.channels()] == ["a", "b", "c"] and file.stat().st_size < 1_000_000
+    assert [s.channel.name for s in catalog.definitions.channels()] == [
+        "a",
+        "b",
+        "c",
+    ] and file.stat().st_size < 1_000_000
 
 
-def test_a_missing_or_empty_file_beside_its_log_is_not_created_anew(catalog: SqlCatalog, file: Path) -> None:
+def test_a_missing_or_empty_file_beside_its_log_is_not_created_anew(catalog: Catalog, file: Path) -> None:
     """SQLite would remove the log, and with it the last commits."""
     saved = file.with_name("saved")
     saved.mkdir()
@@ -275,15 +283,15 @@ def test_a_missing_or_empty_file_beside_its_log_is_not_created_anew(catalog: Sql
         assert (saved / "c.db-wal").stat().st_size == log_of(file).stat().st_size
 
 
-def test_a_forked_process_uses_connections_of_its_own(catalog: SqlCatalog, file: Path) -> None:
+def test_a_forked_process_uses_connections_of_its_own(catalog: Catalog, file: Path) -> None:
     child = os.fork()
     if child == 0:
         with suppress(BaseException):
-            catalog.register(CHANNELS)
+            catalog.definitions.register(CHANNELS)
             os._exit(0)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
-    assert [s.channel.name for s in catalog.channels()] == ["a", "b", "c"] and log_of(file).exists()
+    assert [s.channel.name for s in catalog.definitions.channels()] == ["a", "b", "c"] and log_of(file).exists()
 
 
 @pytest.mark.slow
@@ -295,7 +303,7 @@ def test_closed_connections_are_freed(file: Path) -> None:
     assert not [c for c in connections if c.opened_by is not None and c.opened_by.path == file]
 
 
-def test_every_connection_waits_for_the_disk(catalog: SqlCatalog) -> None:
+def test_every_connection_waits_for_the_disk(catalog: Catalog) -> None:
     pragmas = catalog.database.read(
         lambda c: [c.exec_driver_sql(f"PRAGMA {p}").scalar() for p in ("synchronous", "journal_mode", "foreign_keys")]
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets_tests import postgres
 from nova_assets_tests.catalog.mirror_project import count_keys, open_store, project, run_in_threads, with_query
 from nova_assets_tests.conftest import missing
@@ -30,7 +31,7 @@ def test_the_options_of_the_url_are_kept(postgres_catalog_url: str) -> None:
 
 @pytest.mark.postgres
 def test_limits_that_the_url_sets_are_kept(postgres_catalog_url: str) -> None:
-    def limits(catalog: SqlCatalog) -> tuple[str, ...]:
+    def limits(catalog: Catalog) -> tuple[str, ...]:
         names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
         return catalog.database.read(lambda c: tuple(c.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names))
 

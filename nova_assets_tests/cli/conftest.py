@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.cli.main import cli
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store

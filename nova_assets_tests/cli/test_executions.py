@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.cli.conftest import Nova
 
@@ -15,7 +15,7 @@ def test_an_execution_of_a_dead_container_is_listed_and_released(nova: Nova, fol
     assert nova("executions").out == "Every execution has ended.\n"
     assert nova("init").code == 0
     catalog = open_catalog(f"sqlite:///{folder}/.nova/catalog.db")
-    catalog.register([_channel])
+    catalog.definitions.register([_channel])
     name, owner = uuid.uuid4().hex, f"dagster:{uuid.uuid4()}"
     begun = BeginRequest(
         name,
@@ -26,7 +26,7 @@ def test_an_execution_of_a_dead_container_is_listed_and_released(nova: Nova, fol
         lease_seconds=1e6,
         purpose="read",
     )
-    catalog.begin(begun)
+    catalog.executions.begin(begun)
     output = nova("executions")
     assert (
         output.code == 0
@@ -39,9 +39,9 @@ def test_an_execution_of_a_dead_container_is_listed_and_released(nova: Nova, fol
     refused = nova("release", name[:8])
     assert refused.code == 1 and "[NOVA-EXECUTION-IN-PROGRESS]" in refused.err and "--force" in refused.err
     dry = nova("release", name[:8], "--force", "--dry-run")
-    assert dry.out.startswith(f"It would end execution {name[:8]} of asset:report") and catalog.running_executions()
+    assert dry.out.startswith(f"It would end execution {name[:8]} of asset:report") and catalog.executions.running()
     done = nova("release", name[:8], "--force", "--json")
-    assert done.json["released"] and done.json["execution"]["id"] == name and not catalog.running_executions()
+    assert done.json["released"] and done.json["execution"]["id"] == name and not catalog.executions.running()
     again = nova("release", name[:8])
     assert again.code == 1 and "[NOVA-EXECUTION-NOT-LIVE]" in again.err and "nova executions" in again.err
     catalog.close()

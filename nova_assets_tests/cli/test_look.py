@@ -155,7 +155,7 @@ def test_timeline_of_a_partition_alone(nova: Nova, stub_store: Store) -> None:
 def test_timeline_on_a_narrow_terminal_keeps_its_lines(nova: Nova, stub_store: Store) -> None:
     for _ in range(60):
         stub_store.insert("orders", ORDERS[:1])
-    whole = build_chart(stub_store.catalog.outlines(["orders"])["orders"])
+    whole = build_chart(stub_store.catalog.histories.outlines(["orders"])["orders"])
     for width in (40, 80):
         console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO(), markup=False)
         timeline._show_timeline(console, whole, stub_store.timeline("orders")[:1])

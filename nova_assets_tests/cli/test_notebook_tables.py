@@ -101,5 +101,5 @@ def test_sizes_that_the_catalog_no_longer_tells_are_dashes(store: Store, monkeyp
     def history(*args: object, **options: object) -> None:
         raise CatalogUnavailable("the catalog does not answer")
 
-    monkeypatch.setattr(store.catalog, "history", history)
+    monkeypatch.setattr(store.catalog.histories, "of", history)
     assert ["orders", "Append", "2", "–", "–", "id bigint, item string, price double"] in html_rows(channels)

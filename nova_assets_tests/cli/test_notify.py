@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.model.execution import BeginRequest
 from nova_assets.model.notification import NotifierSubscription
 from nova_assets_tests.cli.conftest import CommandOutput, Nova
@@ -40,8 +40,8 @@ def project(folder: Path, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatc
 
 def fail_binding(folder: Path, name: str = "dedup", reason: str = "ValueError: no price") -> None:
     with closing(open_catalog(f"sqlite:///{folder}/.nova/catalog.db")) as catalog:
-        execution = catalog.begin(BeginRequest(uuid.uuid4().hex, name, pinned_channels=()))
-        catalog.fail(execution.id, execution.epoch, reason)
+        execution = catalog.executions.begin(BeginRequest(uuid.uuid4().hex, name, pinned_channels=()))
+        catalog.executions.fail(execution.id, execution.epoch, reason)
 
 
 def findings(output: CommandOutput) -> list[Any]:
@@ -132,9 +132,9 @@ def test_the_doctor_lists_what_could_not_be_delivered(
     assert (finding["status"], finding["says"]) == ("ok", "webhook, 0 waiting, 0 undeliverable")
     fail_binding(folder)
     with closing(open_catalog(f"sqlite:///{folder}/.nova/catalog.db")) as catalog:
-        [queued] = catalog.queued_notifications()
-        catalog.record_failed_delivery(queued, "status 410: the channel is gone", retry_at=None)
-        catalog.register_notifiers([NotifierSubscription("former", ("failed",))])
+        [queued] = catalog.notifications.queued()
+        catalog.notifications.record_failed_delivery(queued, "status 410: the channel is gone", retry_at=None)
+        catalog.notifications.register_notifiers([NotifierSubscription("former", ("failed",))])
     ops, former = findings(nova("doctor", "--json"))
     assert ops["status"] == "warning" and ops["next"] == "nova notify --test ops, then nova notify --retry"
     assert "dedup has failed: ValueError: no price: status 410: the channel is gone" in ops["says"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.cli import days

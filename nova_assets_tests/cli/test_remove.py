@@ -45,7 +45,7 @@ def test_removing_says_first_what_it_orphans_and_needs_a_yes(nova: Nova, store: 
     assert output["removes"] == [{"kind": "channel", "name": "orders"}] and not output["removed"]
     assert [o["kind"] for o in output["orphans"]] == ["reader", "trigger", "cursor", "blocks"]
     assert nova("remove", "channel", "orders", "--json").error["code"] == "NOVA-USAGE"
-    assert store.catalog.definition_statuses() == {}
+    assert store.catalog.definition_states.statuses() == {}
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)])
@@ -55,7 +55,7 @@ def test_at_a_terminal_it_asks(store: Store, monkeypatch: pytest.MonkeyPatch, an
     assert done.exit_code == code and "Remove binding sell? [y/N]" in done.stderr
     assert "archive" in done.stderr and "no other binding writes it" in done.stderr
     assert (done.stdout == "Nothing was removed.\n") == (code == 1)
-    assert bool(store.catalog.definition_statuses()) == (code == 0)
+    assert bool(store.catalog.definition_states.statuses()) == (code == 0)
 
 
 def test_a_removed_binding_does_not_run_until_it_is_taken_back(nova: Nova, store: Store) -> None:
@@ -95,7 +95,7 @@ def test_a_removed_channel_is_collected_whole_and_keeps_its_history(nova: Nova, 
         store.insert("orders", [{"id": 3, "item": "rum", "price": 1.0}])
     shown = nova("gc")
     assert "the removal of channel orders is now final" in shown.out
-    assert "collect" in nova("timeline", "orders").out and store.catalog.history("orders").blocks == ()
+    assert "collect" in nova("timeline", "orders").out and store.catalog.histories.of("orders").blocks == ()
 
 
 def test_a_paused_trigger_waits_and_a_run_by_hand_does_not(nova: Nova, store: Store) -> None:

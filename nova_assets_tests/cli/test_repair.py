@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -62,7 +62,7 @@ def write_orphan_file(store: Store, name: str, ago: float = 2 * HOUR) -> Path:
 
 def files(store: Store, hi: int) -> list[Path]:
     root = Path(store.settings.warehouse)
-    return [root / f.path for b in store.catalog.history("stock").blocks if b.hi == hi for f in b.manifest.files]
+    return [root / f.path for b in store.catalog.histories.of("stock").blocks if b.hi == hi for f in b.manifest.files]
 
 
 def dagster_sequence_numbers(channel: str) -> list[int]:
@@ -208,4 +208,4 @@ def test_one_that_is_killed_anywhere_is_finished_by_the_next(
     assert done.code == 0, done.out
     assert "Nothing to repair" in nova("doctor", "--repair").out
     assert not any(f.exists() for f in lost) and dagster_sequence_numbers("stock") == [1, 2, 3]
-    assert [b.range for b in store.catalog.history("stock").blocks] == ["Δ(1→2)", "B3"]
+    assert [b.range for b in store.catalog.histories.of("stock").blocks] == ["Δ(1→2)", "B3"]

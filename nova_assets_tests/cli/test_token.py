@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.model.token import parse_token
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -22,7 +22,7 @@ def test_a_token_is_shown_once_and_works(nova: Nova) -> None:
     parts = parse_token(text)
     assert parts is not None
     catalog = open_catalog(load_settings().catalog)
-    token = catalog.token(parts[0])
+    token = catalog.tokens.get(parts[0])
     catalog.close()
     assert token is not None and token.has_secret(parts[1]) and token.allows("write", "sales_eu")
     assert token.expires_at is not None and (token.expires_at - token.created_at).days == 90

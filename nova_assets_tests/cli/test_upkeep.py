@@ -37,7 +37,7 @@ def test_a_dry_run_says_what_and_why_and_changes_nothing(nova: Nova, store_with_
     assert "Nothing to compact." in nova("compact", "stock", "--due", "--dry-run").out
     shown = nova("gc", "stock", "--dry-run")
     assert shown.code == 0 and "would be collected" in shown.out and "the newest snapshot" in shown.out
-    assert len(store_with_compacted_stock.catalog.history("stock").blocks) == 4
+    assert len(store_with_compacted_stock.catalog.histories.of("stock").blocks) == 4
 
 
 def test_what_nobody_needs_is_collected_and_the_timeline_says_so(nova: Nova, store_with_compacted_stock: Store) -> None:
@@ -89,11 +89,11 @@ def test_a_dry_run_of_a_restoration(nova: Nova, store_with_compacted_stock: Stor
     assert output.code == 0 and output.out.strip() == "stock, now at 3, would be restored to 1: Δ(0→1)"
     assert (
         nova("restore", "stock", "--at", "9").code == 1
-        and store_with_compacted_stock.catalog.channel("stock").head == 3
+        and store_with_compacted_stock.catalog.definitions.channel("stock").head == 3
     )
 
 
 def test_an_unreadable_period_lets_nothing_go(nova: Nova, store_with_compacted_stock: Store) -> None:
     output = nova("gc", "stock", "--retain", "30months")
     assert output.code == 1 and "NOVA-DEFINITION" in output.err and "'30months'" in output.err and "30s" in output.err
-    assert len(store_with_compacted_stock.catalog.history("stock").blocks) == 4
+    assert len(store_with_compacted_stock.catalog.histories.of("stock").blocks) == 4

@@ -51,7 +51,7 @@ def keys(client: Any) -> list[str]:
 
 def there(store: Store) -> dict[str, list[str]]:
     """Day -> the files that stand for it now."""
-    blocks = {b.partition: b for b in store.catalog.history("tickets").blocks}  # the latest of each
+    blocks = {b.partition: b for b in store.catalog.histories.of("tickets").blocks}  # the latest of each
     return {
         p[4:]: sorted(f.path.rsplit("/", 1)[1] for f in b.manifest.files) for p, b in blocks.items() if b.manifest.files
     }
@@ -78,10 +78,10 @@ def test_a_table_in_a_bucket_is_followed_and_never_touched(store: Store, theirs:
 def test_a_bucket_that_is_gone_changes_nothing(store: Store, theirs: Any) -> None:
     put(theirs, "2022-03-30", 1)
     store.refresh("tickets")
-    head = store.catalog.channel("tickets").head
+    head = store.catalog.definitions.channel("tickets").head
     for key in keys(theirs):
         theirs.delete_object(Bucket="theirs", Key=key)
     theirs.delete_bucket(Bucket="theirs")
     with pytest.raises(SourceUnavailable, match="s3://theirs/shop/tickets"):
         store.refresh("tickets")
-    assert store.catalog.channel("tickets").head == head
+    assert store.catalog.definitions.channel("tickets").head == head

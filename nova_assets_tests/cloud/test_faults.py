@@ -54,5 +54,5 @@ def test_acknowledged_inserts_are_there_once(faulty: FaultyS3, tmp_path: Path) -
         assert "s3://lake/wh" in error["text"] and "AWS" in error["text"], error
     with opened(tmp_path) as store:
         assert sorted(r["k"] for r in store.read("c").to_arrow().to_pylist()) == acknowledged
-        inserted = sum(b.rows for b in store.catalog.history("c").blocks if b.kind == "delta")
+        inserted = sum(b.rows for b in store.catalog.histories.of("c").blocks if b.kind == "delta")
         assert inserted == len(acknowledged), "none twice"

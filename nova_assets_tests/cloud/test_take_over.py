@@ -268,7 +268,7 @@ def test_what_is_refused_changes_nothing(faulty: FaultyS3, tmp_path: Path) -> No
     with opened(tmp_path / "a") as store:
         assert "--take-over" in refused(nova.DefinitionError, "not an address", store, "exports/actions")
         refused(nova.SourceUnavailable, "cannot be listed", store, "s3://nowhere/actions")
-        assert store.catalog.channel("actions").head == 0
+        assert store.catalog.definitions.channel("actions").head == 0
         store.insert("actions", [LATER])
         assert "nova publish actions" in refused(nova.DefinitionError, "has data already", store)
     with opened(tmp_path / "b") as store:
@@ -281,4 +281,4 @@ def test_what_is_refused_changes_nothing(faulty: FaultyS3, tmp_path: Path) -> No
             objects = keys("exports/")
             assert "nothing was changed" in (message := refused(error, text, store)) or "_delta_log" in key, message
             boto3.client("s3").delete_object(Bucket="lake", Key=f"exports/actions/{key}")
-        assert store.catalog.channel("actions").head == 0
+        assert store.catalog.definitions.channel("actions").head == 0

@@ -84,7 +84,7 @@ def test_a_budget_that_is_used_up_is_told(faulty: FaultyS3, tmp_path: Path) -> N
     with pytest.raises(nova.WarehouseUnavailable, match=r"throttled all \d+ attempts .*throttle_budget = 0.3"):
         store.insert("people", [{"id": 1, "n": 1}])
     faulty.choose = lambda kind, path: None
-    assert store.catalog.channel("people").head == 0
+    assert store.catalog.definitions.channel("people").head == 0
     store.insert("people", [{"id": 1, "n": 1}])
     assert store.read("people").to_arrow().num_rows == 1
 

@@ -41,7 +41,7 @@ def keys(bucket: Any) -> list[str]:
 
 
 def listed(store: Store) -> list[str]:
-    return sorted(f"wh/{f.path}" for c in ("logs", "people") for b in store.catalog.history(c).blocks
+    return sorted(f"wh/{f.path}" for c in ("logs", "people") for b in store.catalog.histories.of(c).blocks
                   for f in b.manifest.files)  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_a_bucket_that_is_not_there_is_told_and_nothing_is_kept(bucket: Any, tmp
         with pytest.raises(nova.WarehouseUnavailable) as caught:
             store.insert("a", [{"id": 1}])
         assert "s3://nowhere/wh" in str(caught.value) and "AWS_ENDPOINT_URL" in str(caught.value)
-        assert store.catalog.channel("a").head == 0
+        assert store.catalog.definitions.channel("a").head == 0
     with pytest.raises(nova.SettingsError, match="names no bucket"):
         nova.open(warehouse="s3://")
 

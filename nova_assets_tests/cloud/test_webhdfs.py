@@ -50,7 +50,7 @@ def test_blocks_are_written_read_compacted_and_deleted_in_hdfs(
             return sorted(str(p.relative_to(folder)) for p in folder.rglob("*.parquet"))
 
         def listed_files() -> list[str]:
-            blocks = [b for c in ("logs", "people") for b in store.catalog.history(c).blocks]
+            blocks = [b for c in ("logs", "people") for b in store.catalog.histories.of(c).blocks]
             return sorted(f.path for b in blocks for f in b.manifest.files)
 
         for n in range(3):

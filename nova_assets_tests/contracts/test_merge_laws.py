@@ -165,7 +165,7 @@ def test_an_evolved_channel_reads_its_old_blocks(store: Store) -> None:
         "{'k': 1, 'extra': None}",
         "{'k': 1099511627776, 'extra': 'x'}",
     ]
-    assert str(store.catalog.channel("t").schema) == "k bigint, extra string"
+    assert str(store.catalog.definitions.channel("t").schema) == "k bigint, extra string"
     assert store.read("t", at=1).to_arrow().column_names == ["k"]
 
 

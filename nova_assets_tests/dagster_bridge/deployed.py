@@ -81,7 +81,7 @@ def keys(daemon: Daemon, channel: str) -> list[int]:
 def firings(daemon: Daemon, binding: str = "w", partition: str = "") -> list[tuple[int, str]]:
     """The numbers of all firings, and what became of them."""
     with opened(daemon) as store:
-        last = store.catalog.last_firing(binding, partition)
+        last = store.catalog.firings.last(binding, partition)
         return [] if last is None else [(last.n, last.state)]
 
 

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -73,7 +73,7 @@ def test_a_failed_check_stops_the_run_before_the_commit(store: Store, steps: Any
     assert verdicts(result) == {"no_negatives": ("table", False), "few": ("other", False)}
     assert [e.step_key.split(".")[-1] for e in result.get_step_failure_events()] == [step]
     assert not result.get_asset_materialization_events()
-    assert store.catalog.channel("table").head == 0 and not store.cursors()
+    assert store.catalog.definitions.channel("table").head == 0 and not store.cursors()
     assert store.executions("w")[0].state == "failed"
 
     limit[0] = -5  # the check was wrong: mended, the run goes on from its failure with what is staged
@@ -94,7 +94,7 @@ def test_a_blocked_execution_is_not_published_by_running_its_last_step_alone(sto
     found = store.executions("w")[0]
     with pytest.raises(nova.CheckFailed, match="no_negatives"):
         store.runtime.commit(store.runtime.attach_to_execution(found.id))
-    assert store.catalog.channel("table").head == 0
+    assert store.catalog.definitions.channel("table").head == 0
 
 
 PER_TASK = [("checks", "no_negatives"), ("checks", "few"), ("commit", "no_negatives"), ("commit", "few")]
@@ -110,7 +110,7 @@ def test_what_is_found_after_a_conflict_is_reported(
     settings = store.settings
     defs = build_definitions(project, catalog=settings.catalog, warehouse=settings.warehouse, steps=steps)
     job, instance = defs.resolve_job_def("w"), dg.DagsterInstance.ephemeral()
-    really, rivals = store.catalog.commit, [1]
+    really, rivals = store.catalog.commits.commit, [1]
 
     def rival(request: Any) -> Any:
         if request.binding and rivals:
@@ -118,7 +118,7 @@ def test_what_is_found_after_a_conflict_is_reported(
             raise nova.CommitConflict("somebody was faster", reason="head")
         return really(request)
 
-    monkeypatch.setattr(store.catalog, "commit", rival)
+    monkeypatch.setattr(store.catalog.commits, "commit", rival)
     store.insert("source", [{"k": 1, "v": 1}])
     result = job.execute_in_process(instance=instance)
     found = [

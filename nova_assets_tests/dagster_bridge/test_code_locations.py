@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
 from nova_assets.catalog.dagster_publishers import CLAIM_EXPIRY
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge.code_locations import claim_channels_for_location
 from nova_assets.dagster_bridge.repair import DagsterRepair
 from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
@@ -111,7 +111,7 @@ def test_each_commit_is_shown_once_by_the_location_that_owns_the_channel(deploym
         ("days", None, 2): 1,
         ("sums", "2024-01-01", 1): 1,
     }
-    assert deployment.stores["adding"].catalog.unreported_commits() == []
+    assert deployment.stores["adding"].catalog.commits.unreported() == []
 
 
 @pytest.mark.slow

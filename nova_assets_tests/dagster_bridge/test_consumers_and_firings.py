@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import resources
 from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.settings import load_settings
@@ -125,7 +125,7 @@ import sys
 import dagster as dg
 import nova_assets as nova
 from nova_assets.dagster_bridge import NovaIOManager, NovaResource, resources
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine
 
@@ -271,7 +271,7 @@ PIPELINE = """
 import os
 import dagster as dg
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.crash_points import crash_point
 from nova_assets.store.store import Store
@@ -351,7 +351,7 @@ def test_a_run_that_died_between_commit_and_publishing_reports_the_same_commit_a
         dying.setattr(commit_outputs, "crash_point", die)
         with dg.execute_job(job, instance) as first:
             assert not first.success
-    assert store.catalog.channel("last").head == 1 and not instance.get_latest_materialization_event(
+    assert store.catalog.definitions.channel("last").head == 1 and not instance.get_latest_materialization_event(
         dg.AssetKey("last")
     )
     options = dg.ReexecutionOptions.from_failure(first.run_id, instance)

@@ -143,15 +143,15 @@ def test_a_binding_fires_after_another(daemon: MakeDaemon, status: str) -> None:
     with opened(it) as store:
         for n, ended in enumerate(("conflict", "failed", "committed")):
             before = len(fired(it))
-            begun = store.catalog.begin(
+            begun = store.catalog.executions.begin(
                 BeginRequest(f"x{n}", "b", ("other", "second"), ("other",), owner="o", lease_seconds=9e9)
             )
             if ended == "failed":
-                store.catalog.fail(begun.id, begun.epoch, "it broke")
+                store.catalog.executions.fail(begun.id, begun.epoch, "it broke")
             elif ended == "conflict":
-                store.catalog.abort(begun.id, "another was first", counts_as_failure=False)
+                store.catalog.executions.abort(begun.id, "another was first", counts_as_failure=False)
             else:
-                store.catalog.commit(CommitRequest(f"c{n}", begun.id, begun.epoch, "b", ()))
+                store.catalog.commits.commit(CommitRequest(f"c{n}", begun.id, begun.epoch, "b", ()))
             comes_to_rest(it)
             fires = status == "launched" or status == {"committed": "succeeded"}.get(ended, ended)
             assert len(fired(it)) - before == int(fires), f"{ended}: {fired(it)}"
@@ -236,7 +236,7 @@ def test_runs_that_fail_are_tried_again_later_and_later_and_then_abandoned(daemo
     it.iterate()
     assert firings(it) == [(1, "abandoned")] and keys(it, "copy") == []
     with opened(it) as store:
-        last = store.catalog.last_firing("w")
+        last = store.catalog.firings.last("w")
         assert last is not None and last.why.startswith("3 runs failed, the last of them ")
 
     (it.root / "broken").unlink()

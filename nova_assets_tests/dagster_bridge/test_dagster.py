@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
@@ -174,7 +174,7 @@ def test_on_data_fires_once_for_each_new_head(world: World) -> None:
     assert repeated.run_key == "w#1#1", "a daemon that died before it asked asks again, under the same key"
     world.run(tags={**request.tags, "dagster/run_key": request.run_key})
     assert isinstance(tick(), dg.SkipReason)
-    assert world.store.catalog.last_firing("w").state == "committed"  # type: ignore[union-attr]
+    assert world.store.catalog.firings.last("w").state == "committed"  # type: ignore[union-attr]
     world.store.insert("source", rows(2))
     assert tick().run_key == "w#2#1"
 
@@ -191,7 +191,7 @@ def test_a_failed_run_of_a_firing_is_tried_again_and_then_abandoned(world: World
         world.run(tags={**request.tags, "dagster/run_key": request.run_key}, raise_on_error=False)
     gone = tick()
     assert isinstance(gone, dg.SkipReason) and "abandoned after 3 failed runs" in str(gone.skip_message)
-    assert world.store.catalog.last_firing("w").state == "abandoned"  # type: ignore[union-attr]
+    assert world.store.catalog.firings.last("w").state == "abandoned"  # type: ignore[union-attr]
 
 
 def test_attempts_of_nova_run_due_count_with_those_of_the_sensor(world: World) -> None:
@@ -239,31 +239,31 @@ def test_r17_an_outside_insert_is_published_once_even_if_the_tick_is_repeated(wo
     assert len(again) == 1, "Dagster has not got it yet"
     for event in events:
         world.instance.report_runless_asset_event(event)
-    assert collect_missing_events(world.store, world.instance) == [] and world.store.catalog.unreported_commits() == []
+    assert collect_missing_events(world.store, world.instance) == [] and world.store.catalog.commits.unreported() == []
     assert world.seqs("source") == [1]
 
 
 def test_what_a_run_published_is_not_published_again(world: World) -> None:
     world.store.insert("source", rows(1))
     world.run()
-    left = {c.binding for c in world.store.catalog.unreported_commits()}
+    left = {c.binding for c in world.store.catalog.commits.unreported()}
     assert left == {None}, "only the insert"
 
 
 @pytest.mark.core
 def test_a_conflict_is_planned_again_within_the_commit_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.store.insert("source", rows(1))
-    really = world.store.catalog.commit
+    really = world.store.catalog.commits.commit
     tried: list[int] = []
 
     def rival(request: Any) -> Any:
         if request.binding == "w" and not tried:
             tried.append(1)
-            monkeypatch.setattr(world.store.catalog, "commit", really)
+            monkeypatch.setattr(world.store.catalog.commits, "commit", really)
             world.store.insert("copy", rows(9))
         return really(request)
 
-    monkeypatch.setattr(world.store.catalog, "commit", rival)
+    monkeypatch.setattr(world.store.catalog.commits, "commit", rival)
     assert world.run().success
     assert sorted(r["k"] for r in world.store.read("seen").to_spark()) == [1, 9]  # type: ignore[union-attr]
 

@@ -95,7 +95,7 @@ def test_one_run_for_what_is_due_and_what_follows(daemon: Daemon) -> None:
     with opened(daemon) as store:
         executions = [store.executions(b)[0] for b in ("evens", "odds", "follows")]
         assert {e.run_id for e in executions} == {run.run_id} and len({e.commit_id for e in executions}) == 3
-        assert [f.state for f in store.catalog.firings()] == ["committed"] * 3
+        assert [f.state for f in store.catalog.firings.find()] == ["committed"] * 3
     assert runs_of_ticks(daemon) == []
 
 
@@ -140,7 +140,7 @@ def test_a_firing_without_attempts_left_is_abandoned(daemon: Daemon) -> None:
     insert(daemon, "source", 1, 2)
     runs_of_ticks(daemon, 12, seconds=400)
     with opened(daemon) as store:
-        firing = store.catalog.last_firing("odds")
+        firing = store.catalog.firings.last("odds")
         assert firing is not None and firing.state == "abandoned"
         assert "executions failed" in firing.why
     (daemon.root / "broken").unlink()

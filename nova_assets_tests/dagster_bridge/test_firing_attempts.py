@@ -22,7 +22,7 @@ def _killed(world: World, request: Any, lease: float) -> str:
     begin = BeginRequest(
         f"x{run.run_id}", "w", ("source", "copy"), ("source",), owner="dagster:elsewhere", lease_seconds=lease
     )
-    world.store.catalog.begin(begin)
+    world.store.catalog.executions.begin(begin)
     world.instance.report_run_failed(run)
     return begin.execution_id
 
@@ -32,7 +32,7 @@ def test_a_firing_waits_for_a_lease_and_does_not_spend_its_attempts_on_it(world:
     _killed(world, world.tick(), lease=120)
     for _ in range(4):
         assert isinstance(world.tick(), dg.SkipReason)
-    assert world.store.catalog.last_firing("w").state == "requested"
+    assert world.store.catalog.firings.last("w").state == "requested"
 
 
 def test_an_execution_whose_run_has_ended_is_not_waited_for(world: World) -> None:
@@ -40,7 +40,7 @@ def test_an_execution_whose_run_has_ended_is_not_waited_for(world: World) -> Non
     job = world.defs.resolve_implicit_global_asset_job_def()
     run = world.instance.create_run_for_job(job)
     begin = BeginRequest("dead", "w", ("source", "copy"), ("source",), owner=f"dagster:{run.run_id}", lease_seconds=120)
-    world.store.catalog.begin(begin)
+    world.store.catalog.executions.begin(begin)
     world.instance.report_run_failed(run)
     assert world.run().success
 
@@ -52,10 +52,10 @@ def test_a_run_that_met_an_execution_in_progress_uses_up_no_attempt(world: World
         request = world.tick(datetime.now(UTC) + timedelta(hours=later))
         assert isinstance(request, dg.RunRequest), request
         begin = BeginRequest(f"hand{later}", "w", ("source", "copy"), ("source",), owner="hand:1", lease_seconds=120)
-        world.store.catalog.begin(begin)
+        world.store.catalog.executions.begin(begin)
         run = world.run(tags={**request.tags, "dagster/run_key": request.run_key})
         assert not run.success
-        world.store.catalog.abort(begin.execution_id, "canceled")
+        world.store.catalog.executions.abort(begin.execution_id, "canceled")
     request = world.tick(datetime.now(UTC) + timedelta(hours=9))
     assert world.run(tags={**request.tags, "dagster/run_key": request.run_key}).success
 

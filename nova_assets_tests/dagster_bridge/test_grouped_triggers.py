@@ -16,7 +16,7 @@ from dagster._core.scheduler.instigation import InstigatorStatus
 from sqlalchemy import event
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, launch_due, resources
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.store.store import Store
@@ -207,7 +207,7 @@ def test_a_tick_costs_what_has_changed(ticks: Ticks) -> None:
 def test_new_bindings_are_registered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = Ticks(tmp_path, 12, monkeypatch, is_registered=False)
     assert new.tick() == []
-    assert len(new.store.catalog.bindings()) == 12
+    assert len(new.store.catalog.definitions.bindings()) == 12
     assert sum(q.startswith("BEGIN IMMEDIATE") for q in new.queries) <= 1, "one transaction"
     assert new.tick() == [] and len(new.queries) <= 2, "the registration is no change that triggers depend on"
     new.store.close()
@@ -221,21 +221,21 @@ def test_a_binding_that_cannot_be_registered_does_not_stop_the_others(
     new.store.register(nova.Channel("c1", schema="k string"))  # another definition
     new.insert(2)
     assert new.tick() == ["b2#1#1"]
-    assert set(new.store.catalog.bindings()) == {f"b{n}" for n in range(12)} - {"b1"}
+    assert set(new.store.catalog.definitions.bindings()) == {f"b{n}" for n in range(12)} - {"b1"}
     new.store.close()
     new.instance.dispose()
 
 
 def test_the_error_of_a_binding_does_not_stop_the_others(ticks: Ticks, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks.tick()
-    last_firing = ticks.store.catalog.last_firing
+    last_firing = ticks.store.catalog.firings.last
 
     def broken(binding: str, partition: str = "") -> Any:
         if binding == "b1":
             raise ValueError("its row is damaged")
         return last_firing(binding, partition)
 
-    monkeypatch.setattr(ticks.store.catalog, "last_firing", broken)
+    monkeypatch.setattr(ticks.store.catalog.firings.find, "last", broken)
     ticks.insert(0, 1, 2)
     assert ticks.tick() == ["b0#1#1", "b2#1#1"]
     ticks.insert(1)
@@ -249,11 +249,11 @@ def test_a_definition_that_another_process_has_replaced_uses_up_no_attempts(tick
     ticks.insert(2)
     ticks.store.insert("c1", [{"k": 1, "v": 1, "w": 1}])
     assert ticks.tick() == ["b2#1#1"]
-    assert [f.binding for f in ticks.store.catalog.firings()] == ["b2"], "a run of b1 would fail"
+    assert [f.binding for f in ticks.store.catalog.firings.find()] == ["b2"], "a run of b1 would fail"
     binding = ticks.store.project.binding("b1")
     with pytest.raises(nova.DefinitionConflict):
         evaluate_trigger(binding, ticks.store, ticks.instance)
-    assert [f.binding for f in ticks.store.catalog.firings()] == ["b2"]
+    assert [f.binding for f in ticks.store.catalog.firings.find()] == ["b2"]
 
 
 def test_a_binding_that_is_paused_or_removed_requests_nothing_until_that_is_taken_back(ticks: Ticks) -> None:

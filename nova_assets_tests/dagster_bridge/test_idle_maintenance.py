@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine

@@ -49,7 +49,7 @@ def test_a_run_is_lost_when_no_lease_speaks_for_it_and_it_says_nothing(daemon: M
     it = daemon("nova.on_data(source)")
     run_id = under_way(it, "w__steps.mirror")
     with opened(it) as store:
-        store.catalog.begin(
+        store.catalog.executions.begin(
             BeginRequest("x", "w", ("source", "copy"), ("source",), owner="o", lease_seconds=600, run_id=run_id)
         )
     it.later(minutes=9)
@@ -61,7 +61,7 @@ def test_a_run_is_lost_when_no_lease_speaks_for_it_and_it_says_nothing(daemon: M
     assert said.startswith(f"run {run_id} was lost: its process is gone")
     assert it.instance.get_run_by_id(run_id).status == dg.DagsterRunStatus.FAILURE  # type: ignore[union-attr]
     with opened(it) as store:
-        assert store.catalog.execution("x").state == "aborted"
+        assert store.catalog.executions.get("x").state == "aborted"
     assert lost(it) == []
 
 
@@ -69,10 +69,10 @@ def test_what_a_users_own_step_does_is_its_own_affair_however_long_it_says_nothi
     it = daemon("nova.on_data(source)")
     run_id = under_way(it, "my_own_asset")
     with opened(it) as store:
-        done = store.catalog.begin(
+        done = store.catalog.executions.begin(
             BeginRequest("x", "w", ("source",), ("source",), owner="o", lease_seconds=1, run_id=run_id)
         )
-        store.catalog.commit(CommitRequest("c", done.id, done.epoch, "w", ()))
+        store.catalog.commits.commit(CommitRequest("c", done.id, done.epoch, "w", ()))
     under_way(it, "other_step")  # no run of ours
     it.later(hours=30)
     assert lost(it) == []
@@ -95,14 +95,14 @@ def test_one_of_several_executions_of_a_run_is_enough_to_speak_for_it(daemon: Ma
     it = daemon("nova.on_data(source)")
     run_id = under_way(it, "w__steps.mirror")
     with opened(it) as store:
-        store.catalog.begin(
+        store.catalog.executions.begin(
             BeginRequest("x", "w", ("source", "copy"), ("source",), owner="o", lease_seconds=9000, run_id=run_id)
         )
         it.later(minutes=1)
-        done = store.catalog.begin(
+        done = store.catalog.executions.begin(
             BeginRequest("y", "b", ("other",), ("other",), owner="o", lease_seconds=60, run_id=run_id)
         )
-        store.catalog.commit(CommitRequest("c", done.id, done.epoch, "b", ()))
+        store.catalog.commits.commit(CommitRequest("c", done.id, done.epoch, "b", ()))
     it.later(hours=2)
     assert lost(it) == []
     it.later(hours=1)
@@ -114,14 +114,14 @@ def test_a_machine_that_slept_fails_no_run(daemon: MakeDaemon) -> None:
     run_id = under_way(it, "w__steps.mirror")
     with opened(it) as store:
         store.runtime.project = runpy.run_path(str(it.file))["project"]
-        alive = store.catalog.begin(
+        alive = store.catalog.executions.begin(
             BeginRequest("x", "w", ("source",), ("source",), owner="o", lease_seconds=120, run_id=run_id)
         )
         it.later(hours=8)
         said, suspected = report_lost_runs(store, it.instance, {})
         assert said == [] and run_id in suspected
         it.later(seconds=40)  # its heartbeat is heard again
-        assert store.catalog.renew_lease(alive.id, alive.epoch, 120)
+        assert store.catalog.executions.renew_lease(alive.id, alive.epoch, 120)
         it.later(seconds=100)
         assert report_lost_runs(store, it.instance, suspected) == ([], {})
 
@@ -134,7 +134,7 @@ def test_a_run_that_goes_on_from_a_failure_speaks_for_itself(daemon: MakeDaemon)
         begun = BeginRequest(
             "x", "w", ("source",), ("source",), owner=f"dagster:{first}", lease_seconds=9e4, run_id=first
         )
-        store.catalog.begin(begun)
+        store.catalog.executions.begin(begun)
         runtime = Runtime(store.catalog, store.engine, store.project, owner=f"dagster:{second}", lease=9e4)
         assert runtime.attach_to_execution("x", second, lambda owner: False).epoch == 1, "the first may live"
         taken = runtime.attach_to_execution("x", second, lambda owner: owner == f"dagster:{first}")

@@ -42,9 +42,9 @@ def test_the_sensor_delivers_and_says_what_failed(tmp_path: Path) -> None:
 
         assert tick() == "0 delivered, 0 failed"
         catalog = resource.store().catalog
-        execution = catalog.begin(BeginRequest(uuid.uuid4().hex, "dedup", pinned_channels=()))
-        catalog.fail(execution.id, execution.epoch, "no")
+        execution = catalog.executions.begin(BeginRequest(uuid.uuid4().hex, "dedup", pinned_channels=()))
+        catalog.executions.fail(execution.id, execution.epoch, "no")
         receiver.statuses = [503]
         assert tick().startswith("0 delivered, 1 failed\nops: the webhook ops has not accepted") and not receiver.texts
-        catalog.retry_notifications()
+        catalog.notifications.retry()
         assert tick() == "1 delivered, 0 failed" and receiver.texts == ["dedup has failed: no"]

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources, unreported_commits
 from nova_assets.dagster_bridge.partitions import build_partitions_definition, parse_dagster_key, to_dagster_key
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
@@ -118,7 +118,7 @@ def test_r17_inserts_reach_dagster_partition_by_partition_and_once(world: World)
     assert again == events[1]
     world.instance.report_runless_asset_event(again)
     assert unreported_commits.collect_missing_events(world.store, world.instance) == []
-    assert world.store.catalog.unreported_commits() == []
+    assert world.store.catalog.commits.unreported() == []
     materialized = world.instance.get_materialized_partitions(dg.AssetKey("sales"))
     assert materialized == {"2024-01-01|a", "2024-01-02|x%2Fy %7C z%2E%2E%2E"}
 

@@ -19,7 +19,7 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import examples
@@ -152,7 +152,7 @@ class World:
         begun = {e.step_key for e in result.all_events if e.is_step_success}
         partition = f"p={key}" if key else ""
         for name in bindings:
-            execution = self.store.catalog.executions(name, 1, partition)[0]
+            execution = self.store.catalog.executions.find(name, 1, partition)[0]
             assert execution.state == "committed"
             for c in self.graph.reads[name]:
                 first_step = f"{name}__steps.begin" if name in self.bindings else name
@@ -161,11 +161,11 @@ class World:
                 assert self.cursor(name, c, partition) >= needed, f"{name} has not read {c}"
 
     def cursor(self, binding: str, channel: str, partition: str) -> int:
-        cursors = self.store.catalog.cursors(binding)
+        cursors = self.store.catalog.cursors.find(binding)
         return max((c.seq for c in cursors if c.channel == channel and c.partition == partition), default=0)
 
     def newest(self, channel: str, partition: str) -> int:
-        return max((p.seq for p in self.store.catalog.partitions(channel, partition)), default=0)
+        return max((p.seq for p in self.store.catalog.histories.partitions(channel, partition)), default=0)
 
     def check_whole(self) -> None:
         """Everything runs, in every partition. Then channels equal a recompute, and Dagster shows each commit once."""
@@ -181,7 +181,7 @@ class World:
                 assert read[channel] == self.graph.recompute(channel, sources), channel
                 records = self.instance.fetch_materializations(dg.AssetKey(channel), limit=1000).records
                 shown = sorted(r.asset_materialization.metadata["nova/seq"].value for r in records)
-                assert shown == list(range(1, self.store.catalog.channel(channel).head + 1)), channel
+                assert shown == list(range(1, self.store.catalog.definitions.channel(channel).head + 1)), channel
 
 
 def the_job() -> dg.JobDefinition:

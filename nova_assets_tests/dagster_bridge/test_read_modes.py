@@ -16,7 +16,7 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.errors import DefinitionError
 from nova_assets.store.store import Store

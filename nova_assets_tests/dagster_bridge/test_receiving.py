@@ -99,7 +99,7 @@ def test_a_source_that_does_not_answer_fails_the_run_and_says_so(it: Deployment)
     assert not done.success
     (failure,) = [e for e in done.all_events if e.is_step_failure]
     assert "from which files arrive, cannot be read" in str(failure.step_failure_data.error)
-    it.store.catalog.record_source_listing("actions", it.store.catalog.now())
+    it.store.catalog.arrivals.record_source_listing("actions", it.store.catalog.now())
     found = request_receive_run(it.store, WatchedInboxes())
     assert "from which files arrive, cannot be read" in str(found.skip_reason)
 
@@ -139,7 +139,7 @@ def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path, monkeypa
             1,
         )
         instance.report_runless_asset_event(event)
-        assert collect_missing_events(store, instance) == [] and store.catalog.unreported_commits() == [], (
+        assert collect_missing_events(store, instance) == [] and store.catalog.commits.unreported() == [], (
             "it is told once"
         )
 

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge import build_definitions, resources, unreported_commits
 from nova_assets.dagster_bridge.repair import DagsterRepair, open_existing_instance
@@ -69,10 +69,10 @@ class World:
 
     def found(self) -> list[Damage]:
         """Found, and nothing changed by that: neither in Dagster nor in the catalog."""
-        before = (self.seqs("source"), len(self.store.catalog.unreported_commits()))
+        before = (self.seqs("source"), len(self.store.catalog.commits.unreported()))
         first = list(self.side.find_damages().damages)
         assert list(self.side.find_damages().damages) == first
-        assert (self.seqs("source"), len(self.store.catalog.unreported_commits())) == before
+        assert (self.seqs("source"), len(self.store.catalog.commits.unreported())) == before
         return first
 
     def mend(self) -> list[bool]:
@@ -100,7 +100,7 @@ def test_a_commit_that_dagster_has_not_heard_of_is_told_and_published_once(world
     [damage] = world.found()
     assert (damage.kind, damage.cure) == ("unpublished", "publish") and "source 1" in damage.what
     assert world.mend() == [True] and world.found() == []
-    assert world.seqs("source") == [(1, None), (2, None)] and world.store.catalog.unreported_commits() == []
+    assert world.seqs("source") == [(1, None), (2, None)] and world.store.catalog.commits.unreported() == []
     world.later(minutes=2)
     world.tick()
     assert world.seqs("source") == [(1, None), (2, None)], "each is told once"
@@ -129,7 +129,7 @@ def test_a_commit_over_many_partitions_is_reported_in_several_ticks(
     assert reported[0] == [("source", None), *(("days", day) for day in days[:3])]
     assert max(map(len, reported)) <= 4
     assert world.seqs("days") == [*((1, day) for day in days), (2, days[0])] and world.seqs("source") == [(1, None)]
-    assert world.store.catalog.unreported_commits() == [] and cursors[-1] == "{}"
+    assert world.store.catalog.commits.unreported() == [] and cursors[-1] == "{}"
 
 
 def test_a_tick_ends_after_its_limit_and_forgets_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_a_tick_ends_after_its_limit_and_forgets_nothing(world: World, monkeypat
     assert max(sizes) <= 4 and sum(sizes) == 10
     assert sorted(world.seqs("days")) == [(1, day) for day in days]
     assert world.seqs("source") == [(n, None) for n in range(1, 6)]
-    assert world.store.catalog.unreported_commits() == []
+    assert world.store.catalog.commits.unreported() == []
 
 
 def test_many_commits_are_published_in_their_order(world: World) -> None:
@@ -161,7 +161,7 @@ def test_many_commits_are_published_in_their_order(world: World) -> None:
     world.later(minutes=2)
     assert len(world.found()) == 130 and all(world.mend())
     assert [seq for seq, _ in world.seqs("source")] == list(range(1, 131))
-    assert world.store.catalog.unreported_commits() == []
+    assert world.store.catalog.commits.unreported() == []
 
 
 def test_r17_events_of_a_catalog_that_is_gone_are_replaced_by_what_this_one_has(world: World, tmp_path: Path) -> None:
@@ -233,11 +233,11 @@ def test_r17_one_that_dies_between_wiping_and_telling_loses_nothing(
         world.tick()
     while world.found():
         assert all(world.mend())
-    assert world.seqs("source") == [(1, None), (2, None)] and world.store.catalog.unreported_commits() == []
+    assert world.seqs("source") == [(1, None), (2, None)] and world.store.catalog.commits.unreported() == []
 
 
 def test_a_firing_whose_run_dagster_does_not_have_is_told(world: World) -> None:
-    firing = world.store.catalog.record_firing("w", 0, {}, why="source is at 1")
+    firing = world.store.catalog.firings.record("w", 0, {}, why="source is at 1")
     assert firing is not None and world.found() == []
     world.later(minutes=61)
     [damage] = world.found()

@@ -27,7 +27,7 @@ KEYS = [dg.AssetKey(f"target{n}") for n in range(4)]
 
 FILE = """
 import json
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import resources
 from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.test_run_process import bindings_with_steps, define

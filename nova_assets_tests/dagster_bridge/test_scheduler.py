@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, dataset_ticks, resources
 from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.store.store import Store
@@ -89,7 +89,7 @@ def test_what_lacks_is_made_by_runs_and_shown_as_their_materializations(deployme
     assert deployment.tick() == "made" and deployment.tick() == "made"
     assert len(deployment.shown("sales")) == 3, "only the day to which data came"
     assert deployment.store.read("total").to_arrow().to_pylist() == [{"revenue": 11}]
-    told = {b.channel for c in deployment.store.catalog.unreported_commits() for b in c.blocks}
+    told = {b.channel for c in deployment.store.catalog.commits.unreported() for b in c.blocks}
     assert told == {"tickets"}, "what the runs made is shown; what was inserted is for the sensor nova_publish"
 
 

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import event
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.settings import Settings
 from nova_assets.store.store import Store
@@ -59,7 +60,7 @@ def test_a_run_in_one_step_needs_few_transactions_and_one_resource(store: Store,
     store.insert(ORDERS, [{"id": 2, "shop": "b"}])
     job = definitions(tmp_path, "one").resolve_job_def("small")
     transactions: list[object] = []
-    assert isinstance(store.catalog, SqlCatalog)
+    assert isinstance(store.catalog, Catalog)
     event.listen(store.catalog.database.engine, "begin", transactions.append)
     result = job.execute_in_process()
     assert result.success

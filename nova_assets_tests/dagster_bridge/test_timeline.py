@@ -78,7 +78,7 @@ def test_what_cannot_be_drawn_fails_no_commit(world: World, monkeypatch: pytest.
     monkeypatch.setattr(timeline_metadata, "render_svg", broken)
     world.store.insert("source", rows(1))
     ended = world.run()
-    assert ended.success and world.store.catalog.channel("copy").head == 1
+    assert ended.success and world.store.catalog.definitions.channel("copy").head == 1
     assert materialized(ended)["copy"]["nova/seq"].value == 1 and "nova/timeline" not in materialized(ended)["copy"]
     said = tick(world)
     assert said.asset_events == [] and json.loads(said.cursor or "")["source"] == "facts"
@@ -86,13 +86,13 @@ def test_what_cannot_be_drawn_fails_no_commit(world: World, monkeypatch: pytest.
 
 def test_a_commit_costs_the_catalog_one_question_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[list[str], int]] = []
-    outlines = world.store.catalog.outlines
+    outlines = world.store.catalog.histories.outlines
 
     def counted(names: list[str], numbers: int) -> Any:
         asked.append((names, numbers))
         return outlines(names, numbers)
 
-    monkeypatch.setattr(world.store.catalog, "outlines", counted)
+    monkeypatch.setattr(world.store.catalog.histories, "outlines", counted)
     world.store.insert("source", rows(1))
     world.run()
     assert asked == [(["copy", "seen"], 40)]

@@ -73,7 +73,7 @@ def update(store: Store, channel: str, *values: int) -> None:
 
 def kinds(store: Store, channel: str) -> list[tuple[int, str]]:
     """The blocks that are there: their numbers and kinds."""
-    return sorted((b.hi, b.kind) for b in store.catalog.history(channel).blocks)
+    return sorted((b.hi, b.kind) for b in store.catalog.histories.of(channel).blocks)
 
 
 def rows(store: Store, channel: str, **at: Any) -> list[tuple[int, int]]:
@@ -95,7 +95,7 @@ def test_what_is_worth_it_is_compacted_and_what_nobody_needs_is_collected_and_la
         it.iterate()
         assert [status for _, status in it.runs()] == ["SUCCESS"]
         assert kinds(store, "prices") == [(4, "base")], "nobody has read the deltas, so nobody needs them"
-        assert rows(store, "prices") == before and store.catalog.channel("prices").head == 4
+        assert rows(store, "prices") == before and store.catalog.definitions.channel("prices").head == 4
         there = files(it)
         it.later(minutes=30)
         it.iterate()
@@ -202,7 +202,7 @@ def test_what_is_kept_no_longer_is_dropped_and_observed_and_fires_nothing(it: Da
         it.iterate()
     with opened(it) as store:
         assert [r["k"] for r in store.read("days").to_spark()] == [2]  # type: ignore[union-attr]
-        assert store.catalog.unreported_commits() == [], "Dagster has heard"
+        assert store.catalog.commits.unreported() == [], "Dagster has heard"
     key = dg.AssetKey("days")
     made = it.instance.fetch_materializations(key, limit=10).records
     seen = it.instance.fetch_observations(key, limit=10).records
@@ -211,4 +211,4 @@ def test_what_is_kept_no_longer_is_dropped_and_observed_and_fires_nothing(it: Da
     assert [(d.partition, d.metadata["nova/seq"].value) for d in drops] == [("2024-01-02", 2)]  # type: ignore[union-attr]
     assert {job for job in (r.job_name for r in it.instance.get_runs())} <= {"nova_upkeep", "by_day"}
     with opened(it) as store:
-        assert [f.n for d in ("day=2024-01-02",) if (f := store.catalog.last_firing("by_day", d))] == [1]
+        assert [f.n for d in ("day=2024-01-02",) if (f := store.catalog.firings.last("by_day", d))] == [1]

@@ -190,7 +190,7 @@ def test_after_a_conflict_the_step_runs_again(deploy: Deploy, monkeypatch: pytes
         if conflicts:
             conflicts.pop()
             world.insert(2)
-            world.store.catalog.abort(step.execution.id, "a conflict")
+            world.store.catalog.executions.abort(step.execution.id, "a conflict")
             raise CommitConflict("another commit came first", reason="head")
         publish(step)
 

@@ -228,7 +228,7 @@ def test_a_run(deploy: Deploy) -> None:
     assert errors.keys() == wrong.keys()
     missing = {n: [t for t in texts if not re.search(re.escape(t), errors[n])] for n, texts in wrong.items()}
     assert not any(missing.values()), missing
-    assert {n: h for n, h in world.store.catalog.heads().items() if h} == {"orders": 1}
+    assert {n: h for n, h in world.store.catalog.scheduler.heads().items() if h} == {"orders": 1}
     assert world.cursors() == {}
 
 

@@ -143,7 +143,7 @@ def test_types_that_a_format_cannot_hold_are_refused(store: Store, name: Any, dd
         store.insert("t", [row], format=name)
     with pytest.raises(nova.DefinitionError, match=found):
         nova.Project([nova.bind(nova.Workflowette("w", [writer]))])
-    assert store.catalog.channel("t").head == 0
+    assert store.catalog.definitions.channel("t").head == 0
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_values_that_a_format_cannot_hold_are_refused_and_leave_nothing(store: S
     store.register(nova.Channel("t", merge=nova.Upsert(key="k"), schema=DDL))
     with pytest.raises(nova.SchemaMismatch, match=f"a file of format {name} does not hold the rows"):
         store.insert("t", [{"k": 1, **FULL, **row}], format=name)
-    assert store.catalog.channel("t").head == 0 and not any(store.engine.warehouse.list_block_entries())  # type: ignore[attr-defined]
+    assert store.catalog.definitions.channel("t").head == 0 and not any(store.engine.warehouse.list_block_entries())  # type: ignore[attr-defined]
 
 
 def test_one_null_column_in_csv_would_be_an_empty_line(store: Store) -> None:
@@ -284,7 +284,7 @@ def test_kept_files_that_would_have_to_change_are_refused(store: Store, tmp_path
         store.insert("t", [{"k": 1, "s": "a"}], keep_files=True)
     with pytest.raises(nova.DefinitionError, match="keeps the format of the files"):
         store.insert("p", str(two[0]), keep_files=True, format="orc")
-    assert store.catalog.channel("t").head == 1 and store.catalog.channel("p").head == 1
+    assert store.catalog.definitions.channel("t").head == 1 and store.catalog.definitions.channel("p").head == 1
 
 
 def test_a_changed_byte_is_found_before_its_rows_are_read(store: Store) -> None:

@@ -151,7 +151,7 @@ def test_no_answer_changes_by_compaction(
             else:
                 partitions = ["p=" + chance.choice("ab")] if partitioned and chance.random() < 0.5 else None
                 store.compact("c", chained=what == "chain", partitions=partitions)
-            head = store.catalog.channel("c").head
+            head = store.catalog.definitions.channel("c").head
             for at in {chance.randint(0, head), head} if what in ("compact", "chain") else {head}:
                 assert answers(store, at=at) == answers(judge, at=at), f"step {step}: at={at} after {what}"
                 assert answers(store, since=at) == answers(judge, since=at), f"step {step}: since={at} after {what}"

@@ -31,7 +31,7 @@ def filled(root: Path, spark: Any = None) -> Store:
 
 
 def files(store: Store, channel: str) -> list[Path]:
-    found = [f.path for b in store.catalog.history(channel).blocks for f in b.manifest.files]
+    found = [f.path for b in store.catalog.histories.of(channel).blocks for f in b.manifest.files]
     return [Path(store.settings.warehouse) / path for path in found]
 
 

@@ -102,7 +102,7 @@ def test_rows_that_are_in_no_partition_are_refused_and_nothing_is_left(
     store.register(nova.Channel("t", schema="p string, n bigint", partitions=partition))
     with pytest.raises(nova.PartitionError, match=match):
         store.insert("t", given([{"p": row, "n": 1}], "p string, n bigint"))
-    assert store.catalog.channel("t").head == 0 and list((tmp_path / "wh").rglob("*.parquet")) == []
+    assert store.catalog.definitions.channel("t").head == 0 and list((tmp_path / "wh").rglob("*.parquet")) == []
 
 
 def test_a_partition_that_is_named_fills_the_column_and_refuses_others(store: Store, given: Any) -> None:

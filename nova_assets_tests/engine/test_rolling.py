@@ -47,7 +47,7 @@ def test_rolled_here_or_by_spark(spark: Any, tmp_path: Path) -> None:
     for store, way in ((here, "arrow"), (by_spark, "spark")):
         commit = store.compact("c")
         assert commit is not None and [w["way"] for w in commit.details["ways"]] == [way]
-        bases = [b for b in store.catalog.history("c").blocks if b.kind == "base"]
+        bases = [b for b in store.catalog.histories.of("c").blocks if b.kind == "base"]
         assert {b.partition: b.rows for b in bases} == {"p=a": 26, "p=b": 19}
         # One file that is as its number has it is kept beside the one that all others make.
         assert {b.partition: len(b.manifest.files) for b in bases} == {"p=a": 2, "p=b": 2}
@@ -61,7 +61,7 @@ def test_row_groups_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     store = filled(tmp_path)
     before = rows(store)
     assert store.compact("c") is not None
-    [a] = [b for b in store.catalog.history("c").blocks if b.kind == "base" and b.partition == "p=a"]
+    [a] = [b for b in store.catalog.histories.of("c").blocks if b.kind == "base" and b.partition == "p=a"]
     assert len(a.manifest.files) > 1 and sum(f.rows for f in a.manifest.files) == a.rows
     assert all(f.bytes < 5000 for f in a.manifest.files)
     assert rows(store) == before

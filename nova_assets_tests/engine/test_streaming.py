@@ -135,7 +135,7 @@ def test_it_gives_the_rows_of_to_arrow_and_takes_no_spark(
     if keyed:
         store.insert("c", store.read("c").to_arrow().slice(3), kind="base")
         store.insert("c", given(name, rng, 20))
-    head = store.catalog.history("c").head
+    head = store.catalog.histories.of("c").head
     kinds = set()
     for at, since in ((2, None), (head, None), (head, 0), (4, 1), (head, 1), (head, head - 1), (head, head)):
         kinds.add(type(store.read("c", at=at, since=since).plan))
@@ -216,7 +216,7 @@ def test_files_that_are_gone_are_missed_before_the_first_row_or_when_they_are_re
     for n in range(2):
         store.insert("c", [{"k": n}])
     begun = store.read("c").to_batches()
-    (tmp_path / "wh" / store.catalog.history("c").blocks[-1].manifest.files[0].path).unlink()
+    (tmp_path / "wh" / store.catalog.histories.of("c").blocks[-1].manifest.files[0].path).unlink()
     with pytest.raises(FileMissing, match="a file was deleted during the read"):
         list(begun)
     with pytest.raises(FileMissing, match="is listed in the catalog"):

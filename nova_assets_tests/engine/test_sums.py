@@ -47,7 +47,7 @@ def test_an_insert_that_would_overflow_is_refused_with_key_column_and_value(stor
         store.insert("c", [{"id": 2, "v": 1}, {"id": 1, "v": 1}])
     assert "sum of column 'v' would be 2147483648 for key id = 1" in str(caught.value)
     assert (caught.value.fields["column"], caught.value.fields["key"]) == ("v", {"id": 1})
-    assert values(store) == {1: MOST, 2: 5} and store.catalog.channel("c").head == 1, "nothing was changed"
+    assert values(store) == {1: MOST, 2: 5} and store.catalog.definitions.channel("c").head == 1, "nothing was changed"
     store.insert("c", [{"id": 1, "v": -1}, {"id": 2, "v": MOST - 5}])
     assert store.compact("c") is not None and values(store) == {1: MOST - 1, 2: MOST}
     with pytest.raises(nova.SumOverflow):

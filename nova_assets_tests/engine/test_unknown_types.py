@@ -66,7 +66,7 @@ def test_the_first_data_of_a_channel_makes_up_no_type_either(store: Store) -> No
     with pytest.raises(nova.SchemaMismatch, match="only nulls in new") as caught:
         store.insert("d", [{"k": 1, "new": None}])
     assert 'schema="..., new TYPE"' in str(caught.value)
-    assert store.catalog.channel("d").head == 0
+    assert store.catalog.definitions.channel("d").head == 0
 
 
 def test_a_key_of_nulls_is_refused(store: Store) -> None:

@@ -45,7 +45,7 @@ def test_a_compacted_channel_answers_as_before(
             store.insert("c", [{"p": "a", "k": 3, "v": 0, "_deleted": True}])
 
         def answers() -> list[Any]:
-            head = store.catalog.channel("c").head
+            head = store.catalog.definitions.channel("c").head
             reads = [store.read("c", at=n) for n in range(1, head + 1)] + [store.read("c", since=2)]
             return [sorted(map(str, r.to_arrow().to_pylist())) for r in reads]
 
@@ -70,9 +70,9 @@ def test_large_files_of_an_append_channel_are_kept_as_they_are(tmp_path: Path, s
         store.insert("c", [{"p": "a" * 50, "k": k, "v": k * 7919 % 1000} for k in range(5000)])
         for n in range(3):
             store.insert("c", [{"p": "b", "k": n, "v": n}])
-        [large, *small] = [b.manifest.files[0] for b in store.catalog.history("c").blocks]
+        [large, *small] = [b.manifest.files[0] for b in store.catalog.histories.of("c").blocks]
         store.compact("c", policy=Compaction(small=large.bytes))
-        [base] = [b for b in store.catalog.history("c").blocks if b.kind == "base"]
+        [base] = [b for b in store.catalog.histories.of("c").blocks if b.kind == "base"]
         assert large.path in {f.path for f in base.manifest.files} and len(base.manifest.files) == 2
         assert base.rows == 5003 and not {f.path for f in small} & {f.path for f in base.manifest.files}
         store.collect_garbage("c")
@@ -95,7 +95,7 @@ def test_what_is_computed_in_memory_is_what_spark_computes(channel: Any, tmp_pat
                 rows += [row if gone is None else {**row, "_deleted": gone} for gone in kinds]
             store.insert("c", rows, kind="base" if n == 1 and channel.has_deletions is False else "delta")
         warehouse = store.engine.warehouse  # type: ignore[attr-defined]
-        history = store.catalog.history("c")
+        history = store.catalog.histories.of("c")
         for read in (
             modes.snapshot(history),
             modes.snapshot(history, 4),

@@ -126,7 +126,7 @@ def test_the_engine_writes_its_catalogs_mark_with_its_first_block(tmp_path: Path
         store.register(nova.Channel("c", schema="k bigint"))
         assert isinstance(store.engine, SparkEngine) and not (tmp_path / "wh").exists()
         store.insert("c", [{"k": 1}])
-        assert store.engine.warehouse.catalogs_with_marker() == {store.catalog.identity()}
+        assert store.engine.warehouse.catalogs_with_marker() == {store.catalog.identity.get()}
 
 
 def test_a_base_of_files_of_other_blocks_leaves_no_empty_folder(tmp_path: Path) -> None:

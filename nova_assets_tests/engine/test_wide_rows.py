@@ -47,7 +47,7 @@ def test_batches_are_as_the_rows_need_while_they_are_read(spark: Any, tmp_path: 
     with nova.open(PROJECT, f"sqlite:///{tmp_path}/c.db", tmp_path / "wh", spark) as store:
         store.register(PROJECT)
         store.insert("pages", wide(0, 40, 300_000))
-        [block] = store.catalog.history("pages").blocks
+        [block] = store.catalog.histories.of("pages").blocks
         assert sum(f.uncompressed_bytes for f in block.manifest.files) > 10_000_000 > 100 * block.bytes
         store.run("copy")
         assert int(in_task[READER]) < 40 and int(in_task[ARROW]) < 100

@@ -107,7 +107,7 @@ def test_data_may_bring_fields_and_leave_fields_out(store: Store) -> None:
     store.insert("t", pa.table({"k": pa.array([1], pa.int32()), "s": [{"a": 1}]}))
     store.insert("t", pa.table({"k": pa.array([2], pa.int32()), "s": [{"b": "two"}]}))
     store.insert("t", pa.table({"k": pa.array([3], pa.int32()), "s": [{"c": 3.5, "a": 2**40}]}))
-    assert str(store.catalog.channel("t").schema) == "k int, s struct<a:bigint,b:string,c:double>"
+    assert str(store.catalog.definitions.channel("t").schema) == "k int, s struct<a:bigint,b:string,c:double>"
     assert [row["s"] for row in rows(store)] == [
         {"a": 1, "b": None, "c": None},
         {"a": None, "b": "two", "c": None},

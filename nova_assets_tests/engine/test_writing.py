@@ -104,7 +104,7 @@ def test_r11_live_rows_that_nothing_decides_between_are_refused(way: str, store:
 def test_r11_null_keys_are_counted_and_shown(way: str, store: Store, spark: Any) -> None:
     with pytest.raises(nova.BadKey, match="key column 'k' is null in 2 rows"):
         store.insert("upsert", spark.createDataFrame([(None, 1, 1, "a"), (None, 2, 2, "b"), (1, 1, 1, "c")], DDL))
-    assert store.catalog.channel("upsert").head == 0
+    assert store.catalog.definitions.channel("upsert").head == 0
 
 
 @pytest.mark.core

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.service.served_deployment import ArrowEngine
@@ -174,7 +174,7 @@ def test_models_that_do_not_fit_together_are_refused(store: Store, channel: Any,
     task = nova.task(produces=nova.delta(other, merge=block), name="x")(lambda: [])
     with pytest.raises(nova.DefinitionError, match=expected):
         nova.Project([nova.bind(nova.Workflowette("w", [task]))])
-    assert store.catalog.channel("other").head == 0
+    assert store.catalog.definitions.channel("other").head == 0
 
 
 def test_a_base_has_no_model_of_its_own(store: Store) -> None:
@@ -185,4 +185,4 @@ def test_a_base_has_no_model_of_its_own(store: Store) -> None:
 def test_rows_that_are_only_added_to_a_multiset_are_read_as_they_are(store: Store) -> None:
     store.register(nova.Channel("bag", merge=nova.Multiset(), schema="k bigint, v bigint"))
     store.insert("bag", [{"k": 1, "v": 1}], merge=nova.Append())
-    assert not store.catalog.channel("bag").may_get_base, "no snapshot needs to be kept"
+    assert not store.catalog.definitions.channel("bag").may_get_base, "no snapshot needs to be kept"

@@ -88,7 +88,7 @@ def test_wrong_rows_are_found_before_they_are_published(
     store.insert("source", wrong)
     with pytest.raises(CheckFailed, match=check.name):
         store.run("w")
-    assert store.catalog.channel("orders").head == 1
+    assert store.catalog.definitions.channel("orders").head == 1
     assert failing(store) == keys
     [found] = store.failing_rows(orders, check.name)
     assert found.execution == store.executions("w")[0].id and found.binding == "w"

@@ -85,7 +85,7 @@ def test_a_failing_check_publishes_nothing_and_every_check_is_heard(opened: Open
         store.run("w")
     assert caught.value.checks == ["no_negatives", "few"]
     assert str(caught.value.found) == "1 row violates the check; 2 rows"
-    assert store.catalog.channel("table").head == 0 and not store.cursors()
+    assert store.catalog.definitions.channel("table").head == 0 and not store.cursors()
     [failed] = store.executions("w")
     assert failed.state == "failed" and "NOVA-CHECK-FAILED" in (failed.error or "")
     with pytest.raises(nova.CheckFailed):  # resumed: what is staged is looked at again, and nothing else is done
@@ -117,7 +117,7 @@ def test_r6_what_a_check_has_seen_whole_must_not_move(opened: Opener) -> None:
     store.insert("source", rows(k1=1))
     with pytest.raises(nova.CheckFailed):  # planned again after the conflict, it sees three
         store.run("w")
-    assert store.catalog.channel("table").head == 1
+    assert store.catalog.definitions.channel("table").head == 1
 
 
 def test_what_was_not_written_is_not_checked(opened: Opener) -> None:
@@ -158,7 +158,7 @@ def test_a_check_that_raises_or_says_nothing_has_failed_and_the_others_are_heard
     if blocking:
         with pytest.raises(nova.CheckFailed, match=f"(?s){said}"):
             store.run("w", observer=lambda event, subject: heard.append(subject) if event == "check" else None)
-        assert store.catalog.channel("table").head == 0
+        assert store.catalog.definitions.channel("table").head == 0
     else:
         heard = list(store.run("w").checks)
     assert [c.passed for c in heard] == [False, False, True]
@@ -181,7 +181,7 @@ def test_nobody_commits_what_was_not_checked(opened: Opener) -> None:
         store.runtime.commit(execution)
     with pytest.raises(nova.CheckFailed):
         store.runtime.commit(store.runtime.attach_to_execution(execution.id))
-    assert asked == [2, 2] and store.catalog.channel("table").head == 0
+    assert asked == [2, 2] and store.catalog.definitions.channel("table").head == 0
 
     store.insert("table", rows(k5=5))
     live = store.runtime.begin("w")
@@ -204,7 +204,7 @@ def test_a_check_that_holds_is_not_asked_again_until_a_task_runs_again(opened: O
     store.runtime.run_data_checks(execution)
     store.runtime.run_task(execution, "keep")
     store.runtime.commit(execution)
-    assert asked == [1, 1] and store.catalog.channel("table").head == 1
+    assert asked == [1, 1] and store.catalog.definitions.channel("table").head == 1
 
 
 def test_a_check_of_private_rows_that_nobody_made_is_left_out(opened: Opener) -> None:

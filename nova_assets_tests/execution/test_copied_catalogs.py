@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
 from nova_assets.catalog.database.sqlite_place import Place, RecordedPlace, place_change
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.errors import CopyUndecided, VersionNotFound, WarehouseMismatch
 from nova_assets.execution.warehouse_identity import claim_warehouse
@@ -177,7 +177,7 @@ def test_the_copy_that_claims_the_warehouse_is_the_only_one_that_writes(home: Pa
 
 def test_a_claim_that_was_cut_off_is_repeated(home: Path) -> None:
     with opened(home / "c.db", home / "wh") as store:
-        store.engine.warehouse.write_catalog_marker(store.catalog.identity(), "of a claim that was killed")
+        store.engine.warehouse.write_catalog_marker(store.catalog.identity.get(), "of a claim that was killed")
         with pytest.raises(WarehouseMismatch):
             insert(store, 4)
         claim(store)
@@ -253,7 +253,7 @@ def test_the_place_of_an_unchanged_catalog_is_recorded_once(tmp_path: Path) -> N
     for _ in range(3):
         open_catalog(f"sqlite:///{tmp_path / 'c.db'}").close()
     reopened = open_catalog(f"sqlite:///{tmp_path / 'c.db'}")
-    assert reopened.copied_from() is None
-    reopened.register([ORDERS])
-    assert reopened.lost_numbers("orders") == []
+    assert reopened.identity.copied_from() is None
+    reopened.definitions.register([ORDERS])
+    assert reopened.histories.lost_numbers("orders") == []
     reopened.close()

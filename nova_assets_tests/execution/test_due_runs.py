@@ -85,7 +85,7 @@ def test_what_is_due_runs_once_in_the_order_of_the_channels(opened: Opener) -> N
     insert(store, 1, 2)
     assert names(store.run_due()) == ["a", "other", "b", "c"]
     assert keys(store, "c") == Counter([1, 2]) and store.run_due() == []
-    assert [(f.binding, f.n, f.state) for f in store.catalog.firings("c")] == [("c", 1, "committed")]
+    assert [(f.binding, f.n, f.state) for f in store.catalog.firings.find("c")] == [("c", 1, "committed")]
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_the_error_of_a_binding_does_not_stop_the_others(
     chain = Chain({"a": ["source"], "b": ["a"], "other": ["source"]})
     store = opened(chain.project)
     store.register(chain.project)
-    last_firing = store.catalog.last_firing
+    last_firing = store.catalog.firings.last
 
     def broken(binding: str, partition: str = "") -> Any:
         if binding == "a":
@@ -144,7 +144,7 @@ def test_the_error_of_a_binding_does_not_stop_the_others(
 
     insert(store, 1)
     with monkeypatch.context() as damage:
-        damage.setattr(store.catalog, "last_firing", broken)
+        damage.setattr(store.catalog.firings.find, "last", broken)
         a, other = store.run_due(follow=True)
     assert a.binding == "a" and "its row is damaged" in str(a.error) and other.execution is not None
     assert names(store.run_due(follow=True)) == ["a", "b"]
@@ -209,7 +209,7 @@ def test_a_firing_is_abandoned_after_its_attempts(opened: Opener, clock: TestClo
         store.run_due(follow=True)
         clock.advance(4000)
     assert chain.calls["a"] == 3
-    firing = store.catalog.last_firing("a")
+    firing = store.catalog.firings.last("a")
     assert firing is not None and firing.state == "abandoned" and "3 executions failed" in firing.why
     chain.broken = set()
     insert(store, 2)
@@ -244,10 +244,10 @@ def test_what_is_run_at_once_equals_what_is_run_one_by_one(
     for name, reads in edges.items():
         paths[name] = sum(paths[r] for r in reads)
         rows = keys(store, name)
-        lost = {f.n for f in store.catalog.firings(name) if f.state == "abandoned"}
+        lost = {f.n for f in store.catalog.firings.find(name) if f.state == "abandoned"}
         if not lost:
             assert rows == Counter({k: n * paths[name] for k, n in inserted.items()}), (name, edges)
-    assert all(f.state != "requested" for f in store.catalog.firings(limit=1000))
+    assert all(f.state != "requested" for f in store.catalog.firings.find(limit=1000))
 
 
 POINTS = ["fire.before", "fire.after", "begin.after", "task.after", "commit.before", "commit.after"]
@@ -265,6 +265,6 @@ def test_a_process_killed_anywhere_loses_no_firing_and_repeats_none(tmp_path: Pa
         for _ in range(3):
             store.run_due(follow=True)
         assert rows_of(store, "twice") == [{"k": 1, "v": 2}]
-        firings = store.catalog.firings()
+        firings = store.catalog.firings.find()
         ended = sorted((f.binding, f.n, f.state) for f in firings)
         assert ended == [("copy", 1, "committed"), ("double", 1, "committed")]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import examples
@@ -81,9 +81,9 @@ def state_of(store: Store, world: World) -> dict[str, Any]:
     return {
         name: (
             rows_of(store, name),
-            store.catalog.channel(name).head,
-            sorted((c.channel, c.seq) for c in store.catalog.cursors(name)),
-            sorted((f.n, f.state, f.attempt) for f in store.catalog.firings(name)),
+            store.catalog.definitions.channel(name).head,
+            sorted((c.channel, c.seq) for c in store.catalog.cursors.find(name)),
+            sorted((f.n, f.state, f.attempt) for f in store.catalog.firings.find(name)),
         )
         for name in world.inputs
     }
@@ -225,5 +225,5 @@ def test_a_process_killed_anywhere_ends_like_one_that_was_not(tmp_path: Path, po
             store.run_due(follow=True)
         assert rows_of(store, "even") == rows_of(store, "later") == [(2, 3), (4, 5)]
         assert rows_of(store, "odd") == [(1, 2), (3, 4)]
-        ended = sorted((f.binding, f.n, f.state) for f in store.catalog.firings())
+        ended = sorted((f.binding, f.n, f.state) for f in store.catalog.firings.find())
         assert ended == [("evens", 1, "committed"), ("follows", 1, "committed"), ("odds", 1, "committed")]

@@ -39,14 +39,14 @@ def test_a_run_that_touches_three_of_many_partitions_looks_at_three(
     store.insert("source", rows(*(f"p{n}" for n in range(500))))
     store.run("w")
     looked: list[int] = []
-    history = store.catalog.history
+    history = store.catalog.histories.of
 
     def watched(*args: Any, **how: Any) -> History:
         found = history(*args, **how)
         looked.append(len(found.blocks))
         return found
 
-    monkeypatch.setattr(store.catalog, "history", watched)
+    monkeypatch.setattr(store.catalog.histories, "of", watched)
     store.insert("source", rows("p1", "p2", "p3", v=1))
     done = store.run("w")
     assert done.commit is not None and len(done.commit.blocks) == 3

@@ -253,21 +253,21 @@ def test_r7_an_unknown_outcome_is_looked_up_before_anything_else(
 ) -> None:
     store = opened(bound(dedup))
     store.insert("source", rows(1))
-    really = store.catalog.commit
+    really = store.catalog.commits.commit
 
     def lost_after(request: Any) -> Any:
         really(request)
         raise nova.CommitOutcomeUnknown("connection lost")
 
-    monkeypatch.setattr(store.catalog, "commit", lost_after)
+    monkeypatch.setattr(store.catalog.commits, "commit", lost_after)
     done = store.run("w")
     assert done.state == "committed" and done.commit is not None and keys(read(store, "fresh")) == [1]
 
     def lost_before(request: Any) -> Any:
-        monkeypatch.setattr(store.catalog, "commit", really)
+        monkeypatch.setattr(store.catalog.commits, "commit", really)
         raise nova.CommitOutcomeUnknown("connection lost")
 
-    monkeypatch.setattr(store.catalog, "commit", lost_before)
+    monkeypatch.setattr(store.catalog.commits, "commit", lost_before)
     store.insert("source", rows(2))
     store.run("w")
     assert keys(read(store, "fresh")) == [1, 2]

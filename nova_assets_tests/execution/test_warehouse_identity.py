@@ -77,7 +77,7 @@ def test_a_warehouse_that_was_moved_whole_goes_on(tmp_path: Path) -> None:
 def test_a_deployment_of_an_older_version_adopts_its_warehouse_and_no_other(tmp_path: Path, mark: str) -> None:
     with opened(tmp_path) as store:
         store.insert("c", ROW)
-        of_catalog = tmp_path / "wh" / "catalogs" / store.catalog.identity()
+        of_catalog = tmp_path / "wh" / "catalogs" / store.catalog.identity.get()
     of_catalog.write_text("") if mark == "empty" else of_catalog.unlink()
     with sqlite3.connect(tmp_path / "c.db") as database:
         database.execute("UPDATE nova_identity SET warehouse = NULL, warehouse_address = NULL")
@@ -85,4 +85,4 @@ def test_a_deployment_of_an_older_version_adopts_its_warehouse_and_no_other(tmp_
         opened(tmp_path, "other")
     with opened(tmp_path) as store:
         store.insert("c", ROW)
-        assert rows(store) == 2 and store.catalog.warehouse_identity_and_address()[0] == of_catalog.read_text() != ""
+        assert rows(store) == 2 and store.catalog.identity.warehouse()[0] == of_catalog.read_text() != ""

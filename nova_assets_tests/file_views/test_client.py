@@ -15,7 +15,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets import http_addresses
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.file_views import query_handler as desk_of_views
 from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.file_views.file_lists import Pinned, Views
@@ -99,11 +99,14 @@ def test_what_is_answered_is_right_whatever_the_service_does(
     store: Store, service: tuple[FaultyProxy, str], fault: str
 ) -> None:
     before, token = service
-    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity.get())
     seen = catalog_through_views(store.catalog, client)
 
     def right() -> bool:
-        return seen.history("t").blocks == store.catalog.history("t").blocks and len(seen.history("t", 1).blocks) == 3
+        return (
+            seen.histories.of("t").blocks == store.catalog.histories.of("t").blocks
+            and len(seen.histories.of("t", 1).blocks) == 3
+        )
 
     assert right() and client.counts.fell_back == {} and client.counts.served == 2
     put(store, 1)
@@ -122,24 +125,24 @@ def test_what_is_answered_is_right_whatever_the_service_does(
 def test_client_stuck_on_its_fallback(store: Store, service: tuple[FaultyProxy, str]) -> None:
     """However often it failed, and however long, it is asked again within the longest pause."""
     before, token = service
-    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity.get())
     seen = catalog_through_views(store.catalog, client)
     for how in ("dead", "garbage", "busy", "dead") * examples(1, 2):
         before.set_fault(how)
         until = time.monotonic() + 2 * AFTER_THE_PAUSE
         while time.monotonic() < until:
-            seen.history("t")
+            seen.histories.of("t")
             time.sleep(0.05)
         before.set_fault("well")
         until, counted = time.monotonic() + 10, client.counts.served
         while client.counts.served == counted and time.monotonic() < until:
-            seen.history("t")
+            seen.histories.of("t")
             time.sleep(0.05)
         assert client.counts.served > counted, how
     asked = before.request_count
     before.set_fault("dead")
     for _ in range(200):
-        seen.history("t")
+        seen.histories.of("t")
     assert before.request_count == asked, "nor is it asked at every turn"
 
 
@@ -154,18 +157,19 @@ def test_a_fixed_port_taken(store: Store) -> None:
 def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, service: tuple[FaultyProxy, str]) -> None:
     before, token = service
     store.runtime.channel_writer.catalog = store._inserter.catalog = seen = catalog_through_views(
-        store.catalog, ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+        store.catalog,
+        ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity.get()),
     )
     put(store, 1)
-    assert seen.timeline("t")[-1].details["views"]["served"] > 0
+    assert seen.instants.of("t")[-1].details["views"]["served"] > 0
     before.set_fault("dead")
     put(store, 2)
-    told = seen.timeline("t")[-1].details["views"]
+    told = seen.instants.of("t")[-1].details["views"]
     assert told["unreachable"] >= 1 and "served" not in told
 
 
 def views(store: Store, url: str, folder: Path, client: ViewServiceClient | None) -> Views:
-    state = store.catalog.channel("t")
+    state = store.catalog.definitions.channel("t")
     opener: Any = partial(open_catalog, url)
     return Views(str(folder / "wh"), opener, client, {"t": Pinned(state.head, state.position)})
 
@@ -177,10 +181,10 @@ def test_files_of_a_partition_in_another_process(
     """As a worker of Spark asks: what was sent along makes its own connections, and its own view where it has to."""
     before, token = service
     put(store, 1)
-    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity.get())
     sent: Views = pickle.loads(pickle.dumps(views(store, url, tmp_path, client)))
     put(store, 2)  # later than what was pinned
-    right = [f for b in store.catalog.history("t", 2, "p=b").blocks for f in b.manifest.files]
+    right = [f for b in store.catalog.histories.of("t", 2, "p=b").blocks for f in b.manifest.files]
     assert [f.path for f in sent.files("t", "p=b")] == [str(tmp_path / "wh" / f.path) for f in right]
     assert sent.counts.served == 1
     before.first_body_by_path = {
@@ -211,12 +215,12 @@ def test_who_is_far_behind_is_not_kept_from_the_service(
     """What a worker was sent along with is too old to be told the way from there: it finds out where it is, once."""
     monkeypatch.setattr(desk_of_views, "LINKS", 3)
     before, token = service
-    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity.get())
     sent: Views = pickle.loads(pickle.dumps(views(store, url, tmp_path, client)))
     for k in range(1, 8):
         put(store, k)
-    other = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
-    assert catalog_through_views(store.catalog, other).history("t").head == 8  # so is the service's view
+    other = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity.get())
+    assert catalog_through_views(store.catalog, other).histories.of("t").head == 8  # so is the service's view
     for _ in range(3):
         assert [f.lo for f in sent.files("t", "p=b")] == [0]
     assert sent.counts.fell_back == {"behind": 1} and sent.counts.served == 2
@@ -226,19 +230,19 @@ def test_a_question_that_the_service_may_not_answer_is_no_fault_of_its(
     store: Store, service: tuple[FaultyProxy, str]
 ) -> None:
     before, token = service
-    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity.get())
     seen = catalog_through_views(store.catalog, client)
     put(store, 1)
     store.compact("t")
     store.collect_garbage("t")
     for _ in range(3):
         with pytest.raises(nova.BlockCollected):
-            modes.snapshot(seen.history("t", 1), 1)
-        assert seen.history("t").head == 2
+            modes.snapshot(seen.histories.of("t", 1), 1)
+        assert seen.histories.of("t").head == 2
     assert "paused" not in client.counts.fell_back
     with pytest.raises(nova.ChannelNotFound):
-        seen.history("nope")
-    assert seen.history("t").head == 2 and "paused" not in client.counts.fell_back
+        seen.histories.of("nope")
+    assert seen.histories.of("t").head == 2 and "paused" not in client.counts.fell_back
 
 
 @pytest.mark.parametrize("fault", ["dead", "failing", "busy", "other catalog", "cut"])
@@ -246,19 +250,19 @@ def test_another_address_answers_for_one_that_fails(store: Store, service: tuple
     """Without the catalog; and the address that failed is asked again later."""
     one, token = service
     with run_faulty_proxy(one.upstream_url) as two:
-        client = ViewServiceClient([one.url, two.url], token, 10.0, store.catalog.identity())
+        client = ViewServiceClient([one.url, two.url], token, 10.0, store.catalog.identity.get())
         seen = catalog_through_views(store.catalog, client)
         one.set_fault(fault)
         asked_before = two.request_count
         for _ in range(6):
-            assert seen.history("t").head == 1
+            assert seen.histories.of("t").head == 1
         assert (client.counts.served, client.counts.fell_back) == (6, {})
         assert two.request_count == asked_before + 6
         one.set_fault("well")
         time.sleep(AFTER_THE_PAUSE)
         asked_before = one.request_count
         for _ in range(4):
-            assert seen.history("t").head == 1
+            assert seen.histories.of("t").head == 1
         assert one.request_count >= asked_before + 2 and client.counts.fell_back == {}
 
 
@@ -302,8 +306,8 @@ def test_no_job_fails_for_a_connection_that_was_closed(
 def test_an_answer_to_another_question_is_not_believed(store: Store, service: tuple[FaultyProxy, str]) -> None:
     before, token = service
     put(store, 1)
-    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity.get())
     seen = catalog_through_views(store.catalog, client)
-    assert len(seen.history("t", scope="p=b").blocks) == 2
+    assert len(seen.histories.of("t", scope="p=b").blocks) == 2
     before.set_fault("stale")  # whatever is asked, it answers for p=b
-    assert len(seen.history("t").blocks) == 6 and client.counts.fell_back == {"wrong": 1}
+    assert len(seen.histories.of("t").blocks) == 6 and client.counts.fell_back == {"wrong": 1}

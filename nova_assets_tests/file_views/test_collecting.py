@@ -116,7 +116,7 @@ def test_a_disk_that_is_full_keeps_no_collection_from_its_end(store: Store, monk
     store.compact("t")
     storage = MemoryStorage()
     seen = catalog_through_views(store.catalog, ViewQueryHandler(TimelineFollower(store.catalog, storage)))
-    seen.history("t")
+    seen.histories.of("t")
     real = storage.write
 
     def full(changes: Any, expect: Any = None) -> bool:
@@ -125,4 +125,4 @@ def test_a_disk_that_is_full_keeps_no_collection_from_its_end(store: Store, monk
         return real(changes, expect)
 
     monkeypatch.setattr(storage, "write", full)
-    assert len(seen.collect_garbage("t").blocks) == 6
+    assert len(seen.garbage.collect("t").blocks) == 6

@@ -37,7 +37,7 @@ def test_another_process_asks_the_service_within_the_writer(
         done = subprocess.run([sys.executable, "-c", _WORKER], input=sent, capture_output=True, cwd=ROOT)
         assert done.returncode == 0, done.stderr.decode()[-2000:]
         files, counts = json.loads(done.stdout)
-        pinned = [f for b in store.catalog.history("t", 2, "p=b").blocks for f in b.manifest.files]
+        pinned = [f for b in store.catalog.histories.of("t", 2, "p=b").blocks for f in b.manifest.files]
         assert files == [str(tmp_path / ".nova" / "warehouse" / f.path) for f in pinned] and len(files) == 2
     if service is None:
         assert counts == {"served": 0, "fell_back": {"no service": 1}}

@@ -56,7 +56,7 @@ def test_catching_up_applies_what_views_lack_and_loads_nothing_else(store: Store
     assert restarted.catch_up(-1.0) == 1, "no time to apply anything"
     assert restarted.catch_up(10.0) == 0
     assert (restarted.counts.applied, restarted.counts.loaded) == (3, 0)
-    newest = store.catalog.channel("t").position
+    newest = store.catalog.definitions.channel("t").position
     assert restarted.ask("t", lambda v: (v.position, listed(v)), known_position=newest, allow_stale=True) == (
         newest,
         {p: [1, 2, 3, 4] for p in PARTITIONS},
@@ -170,15 +170,15 @@ def test_a_partition_that_is_born_while_it_is_looked_for(
     follower = TimelineFollower(store.catalog, storage)
     put(store, 0, "a")
     follower.ask("t", listed, ["p=a"])
-    real = store.catalog.head_and_full_history
+    real = store.catalog.timelines.head_and_full_history
 
     def bootstrap(name: str, partitions: Sequence[str]) -> Any:
         found = real(name, partitions)
-        if not store.catalog.history("t", scope="p=b").blocks:
+        if not store.catalog.histories.of("t", scope="p=b").blocks:
             put(store, 1, "b")
         return found
 
-    monkeypatch.setattr(store.catalog, "head_and_full_history", bootstrap)
+    monkeypatch.setattr(store.catalog.timelines, "head_and_full_history", bootstrap)
     assert follower.ask("t", lambda v: (v.header.head, listed(v)), ["p=b"]) == (2, {"p=a": [1], "p=b": [2]})
 
 
@@ -190,13 +190,13 @@ def test_a_timeline_that_was_set_back_is_begun_anew(store: Store, storage: Stora
     backup = tmp_path / "backup.db"
     store.catalog.database.engine.raw_connection().execute(f"VACUUM INTO '{backup}'")  # type: ignore[attr-defined]
     put(store, 1, "a")
-    known = store.catalog.channel("t").position
+    known = store.catalog.definitions.channel("t").position
     follower.ask("t", listed)
     with opened(tmp_path, f"sqlite:///{backup}") as restored:
         claim_warehouse(restored.catalog, restored.engine)  # the original is gone
         put(restored, 2, "bc")
         follower = TimelineFollower(restored.catalog, storage)
-        number = restored.catalog.channel("t").head  # the lost commit had number 2
+        number = restored.catalog.definitions.channel("t").head  # the lost commit had number 2
         assert number > 1_000_000
         assert follower.ask("t", listed) == {"p=a": [1], "p=b": [1, number], "p=c": [1, number]}
         assert follower.counts.restarted == 1
@@ -249,7 +249,7 @@ def test_what_is_damaged_is_loaded_again(store: Store, storage: Storage, damage:
     with storage.open_snapshot() as looked:
         [(key, _)] = list(looked.scan(partition_keyspace("t", "p=b")))
     storage.write({partition_keyspace("t", "p=b"): {key: damage + b"\n[]"}})
-    known = store.catalog.channel("t").position
+    known = store.catalog.definitions.channel("t").position
     assert follower.ask("t", listed, known_position=known, allow_stale=True) == {p: [1] for p in PARTITIONS}
     storage.write({channel_keyspace("t"): {b"!": damage}})
     assert follower.ask("t", listed, known_position=known) == {p: [1] for p in PARTITIONS}
@@ -262,7 +262,7 @@ def test_a_position_of_another_channel_is_refused(store: Store, storage: Storage
     put(store, 0, name="other")
     follower = TimelineFollower(store.catalog, storage)
     with pytest.raises(nova.TimelineDiffers):
-        follower.ask("t", listed, known_position=store.catalog.channel("other").position)
+        follower.ask("t", listed, known_position=store.catalog.definitions.channel("other").position)
     with pytest.raises(nova.TimelineDiffers):
         follower.ask("t", listed, known_position=TimelinePosition(7, "0" * 64))
 
@@ -274,7 +274,7 @@ def test_an_asker_that_is_not_behind_costs_the_catalog_nothing(
     follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
     follower.ask("t", listed)
-    known = store.catalog.channel("t").position
+    known = store.catalog.definitions.channel("t").position
     monkeypatch.setattr(follower, "catalog", None)
     monkeypatch.setattr(follower._updater, "_catalog", None)
     assert follower.ask("t", listed, known_position=known, allow_stale=True) == {p: [1] for p in PARTITIONS}
@@ -315,7 +315,7 @@ def test_a_process_that_knows_no_instants_wrote_beside_this_one(store: Store, st
     follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
     follower.ask("t", listed)
-    before = store.catalog.channel("t").position
+    before = store.catalog.definitions.channel("t").position
     put(store, 1)
     with store.catalog.database.engine.begin() as c:  # type: ignore[attr-defined]
         c.exec_driver_sql("DELETE FROM nova_steps WHERE n = 2")

@@ -100,20 +100,20 @@ class FollowedHistories(PartitionHistories):
     def ask(self, channel: str, p: str | None, who: str, data: st.DataObject) -> None:
         """What is answered is what the catalog would load; as excerpts, too, and of former numbers."""
         scope = "" if p is None else f"p={p}"
-        head = self.catalog.channel(channel).head
+        head = self.catalog.definitions.channel(channel).head
         at = data.draw(st.integers(0, head))
         since = data.draw(st.integers(0, at))
         follower = self.followers[who]
         assert said(follower.ask(channel, lambda v: whole(v, scope), [scope])) == said(
-            self.catalog.history(channel, None, scope)
+            self.catalog.histories.of(channel, None, scope)
         )
         tells = follower.ask(channel, lambda v: v.has_schema_at(at), [scope])
         if not tells:
             return
         then = follower.ask(channel, lambda v: whole(v, scope, at), [scope])
-        assert said(then) == said(self.catalog.history(channel, at, scope))
+        assert said(then) == said(self.catalog.histories.of(channel, at, scope))
         for asked in ({"since": since}, {"back_to": since}):
-            found = said(self.catalog.history(channel, at, scope, **asked))
+            found = said(self.catalog.histories.of(channel, at, scope, **asked))
             plain = {{"since": "changes_after", "back_to": "snapshots_from"}[k]: v for k, v in asked.items()}
             assert said(excerpt_history(then, **plain)) == found
             assert said(follower.ask(channel, lambda v, a=asked: excerpted(v, scope, at, **a), [scope])) == found
@@ -121,7 +121,7 @@ class FollowedHistories(PartitionHistories):
     @rule(channel=st.sampled_from(["whole", "each"]), p=st.sampled_from([None, *PARTITIONS]), data=st.data())
     def ask_what_changed(self, channel: str, p: str | None, data: st.DataObject) -> None:
         """Whether a view has it, or the catalog finds it sooner."""
-        at = data.draw(st.integers(0, self.catalog.channel(channel).head))
+        at = data.draw(st.integers(0, self.catalog.definitions.channel(channel).head))
         since = data.draw(st.integers(0, at))
         loaded, new = self.followers["one"], TimelineFollower(self.catalog, MemoryStorage())
         loaded.ask(channel, lambda v: None)
@@ -147,13 +147,13 @@ class FollowedHistories(PartitionHistories):
     @rule(channel=st.sampled_from(["table", "whole", "each"]), p=st.sampled_from(PARTITIONS))
     def roll_back(self, channel: str, p: str) -> None:
         """An execution is aborted after it has written, and its files are removed. This changes no answer."""
-        state = self.catalog.channel(channel)
+        state = self.catalog.definitions.channel(channel)
         with pytest.raises(ZeroDivisionError), self.store.runtime.channel_writer.write(channel) as execution:
-            history = self.catalog.history(channel, state.head)
+            history = self.catalog.histories.of(channel, state.head)
             frame = self.store.engine.frames.to_frame([{"p": p, "k": 1, "v": 1}])
             self.store.runtime.staging.write(execution, channel, "delta", state.channel, history, frame)
             raise ZeroDivisionError
-        instant = self.catalog.timeline(channel, 1)[0]
+        instant = self.catalog.instants.of(channel, 1)[0]
         assert (instant.action, [b.partition for b in instant.rolled_back]) == ("rollback", [f"p={p}"])
 
     @rule(who=st.sampled_from(["one", "two"]))
@@ -169,12 +169,12 @@ class FollowedHistories(PartitionHistories):
                 for instant in chain:
                     known = known.with_instant(instant.action, instant.commit)
                 assert known == there
-        self.known.append(self.catalog.channel("table").position)
+        self.known.append(self.catalog.definitions.channel("table").position)
 
     @rule(channel=st.sampled_from(["table", "whole", "each"]), limit=st.integers(1, 6))
     def look_at_the_latest(self, channel: str, limit: int) -> None:
         """The latest instants are the last of them all."""
-        assert self.catalog.timeline(channel, limit) == self.catalog.timeline(channel)[-limit:]
+        assert self.catalog.instants.of(channel, limit) == self.catalog.instants.of(channel)[-limit:]
 
     @invariant()
     def the_warehouse_holds_what_the_view_lists(self) -> None:
@@ -185,7 +185,7 @@ class FollowedHistories(PartitionHistories):
         listed: set[str] = set()
         for channel in ("table", "whole", "each"):
             one: tuple[Block, ...] = self.followers["one"].ask(channel, lambda v: whole(v).blocks)
-            assert {b.id for b in one} == {b.id for b in self.catalog.history(channel).blocks}
+            assert {b.id for b in one} == {b.id for b in self.catalog.histories.of(channel).blocks}
             listed |= {f.path for b in one for f in b.manifest.files}
         root = Path(self.folder.name) / "wh"
         there = {str(f.relative_to(root)) for f in root.rglob("blocks/**/*") if f.is_file()}

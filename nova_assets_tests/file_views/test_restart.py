@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from nova_assets.catalog.catalog import SqlCatalog
+from nova_assets.catalog.catalog import Catalog
 from nova_assets.file_views.sqlite_storage import open_storage
 from nova_assets.model.block import Block
 from nova_assets.plan import modes
@@ -28,7 +28,7 @@ class Server:
 
     def __init__(self, store: Store, kind: str, folder: Path) -> None:
         self._folder = folder
-        self._lookups = LookupService(store, open_storage(kind, folder, 2**16, store.catalog.identity()))
+        self._lookups = LookupService(store, open_storage(kind, folder, 2**16, store.catalog.identity.get()))
         self.follower = self._lookups.query_handler.follower
 
     def files(self) -> dict[str, list[str]]:
@@ -51,10 +51,10 @@ class Server:
 
 def fetched_by(store: Store, ask: Callable[[], dict[str, list[str]]]) -> FetchedRows:
     """What the catalog fetched for the answers, which must be right."""
-    catalog = cast(SqlCatalog, store.catalog)
+    catalog = cast(Catalog, store.catalog)
     with counted_reads(catalog) as fetched:
         answer = ask()
-    snapshots = {name: modes.snapshot(catalog.history("t", scope=name)) for name in PARTITIONS}
+    snapshots = {name: modes.snapshot(catalog.histories.of("t", scope=name)) for name in PARTITIONS}
     assert answer == {
         name: [f.path for b in (*s.bases, *s.deltas) if isinstance(b, Block) for f in b.manifest.files]
         for name, s in snapshots.items()

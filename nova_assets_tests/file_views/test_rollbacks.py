@@ -31,8 +31,8 @@ ROWS = [{"p": p, "k": 9} for p in "ac"]
 
 def staged(store: Store, execution: Execution, rows: Sequence[dict[str, Any]] = ROWS) -> list[str]:
     """Stage a delta of the channel. Returns the paths of its files."""
-    state = store.catalog.channel("t")
-    history = store.catalog.history("t", state.head)
+    state = store.catalog.definitions.channel("t")
+    history = store.catalog.histories.of("t", state.head)
     frame = store.engine.frames.to_frame(rows)
     block = store.runtime.staging.write(execution, "t", "delta", state.channel, history, frame)
     assert block.manifest is not None
@@ -58,7 +58,7 @@ def follower(request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> Ti
 
 def test_an_aborted_execution_whose_files_were_removed_is_an_instant(store: Store) -> None:
     put(store, 0)
-    before = store.catalog.channel("t")
+    before = store.catalog.definitions.channel("t")
     paths = aborted(store)
     [rollback] = complete(store, "rollback")
     assert store.timeline("t", 1) == [rollback]
@@ -66,7 +66,7 @@ def test_an_aborted_execution_whose_files_were_removed_is_an_instant(store: Stor
     assert [b.partition for b in rollback.rolled_back] == ["p=a", "p=c"] and len(paths) == 2
     assert rollback.seq is None and rollback.blocks == () and rollback.binding is None
     assert not any((Path(store.engine.warehouse.address) / p).exists() for p in paths)
-    after = store.catalog.channel("t")
+    after = store.catalog.definitions.channel("t")
     assert (after.head, after.position.step) == (before.head, before.position.step + 1), "no answer has changed"
 
 
@@ -75,13 +75,13 @@ def test_a_rollback_is_requested_until_the_files_are_removed(store: Store) -> No
     put(store, 0)
     execution = store.runtime.channel_writer.begin("t")
     paths = staged(store, execution)
-    block = store.catalog.staged_blocks(execution.id)[0]
+    block = store.catalog.staging.of(execution.id)[0]
     cut_off, unwritten = (StagedBlock(i, execution.id, "t", "t", "delta", f"blocks/{i}", 1, "p=b") for i in ("1", "2"))
-    store.catalog.record_staged_blocks([cut_off, unwritten])
+    store.catalog.staging.record([cut_off, unwritten])
     written = Path(store.engine.warehouse.address) / cut_off.folder / "part-0"
     written.parent.mkdir()
     written.touch()
-    store.catalog.abort(execution.id, "its process was killed")
+    store.catalog.executions.abort(execution.id, "its process was killed")
     assert [(i.action, i.state) for i in store.timeline("t")][-1] == ("rollback", "requested")
     time.sleep(0.01)
     for _ in range(3):
@@ -106,8 +106,8 @@ def test_what_a_committed_execution_leaves_behind_is_no_rollback(store: Store) -
     """A task ran twice, and the files of its first attempt are removed after the commit."""
     execution = store.runtime.channel_writer.begin("t")
     paths = staged(store, execution)
-    store.catalog.drop_staged_blocks(execution.id, ["t"])
-    store.catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, ()))
+    store.catalog.staging.drop(execution.id, ["t"])
+    store.catalog.commits.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, ()))
     time.sleep(0.01)
     assert store.runtime.staging.delete_dead_staging(0.0, 0.0) == 1
     assert not any((Path(store.engine.warehouse.address) / p).exists() for p in paths)
@@ -123,14 +123,14 @@ def test_views_apply_rollbacks_and_restores_without_listing(
     files_before = handler.files_answer("t", "", None, None)
     loaded = follower.counts.loaded
     aborted(store)
-    rollback_step = store.catalog.channel("t").position.step
+    rollback_step = store.catalog.definitions.channel("t").position.step
 
     def forbidden(*arguments: Any) -> Any:
         raise AssertionError("the view lists files, or loads a partition")
 
     monkeypatch.setattr(store.engine.warehouse, "list_block_entries", forbidden)
     monkeypatch.setattr(store.engine.external_files, "list_files", forbidden)
-    monkeypatch.setattr(store.catalog, "head_and_full_history", forbidden)
+    monkeypatch.setattr(store.catalog.timelines, "head_and_full_history", forbidden)
     known = follower.ask("t", lambda view: view.position)
     files_after = handler.files_answer("t", "", None, None)
     assert _blocks(files_after) == _blocks(files_before), "no block has changed"
@@ -159,7 +159,7 @@ def _blocks_of(handler: ViewQueryHandler) -> Any:
 def test_a_view_that_is_far_behind_gets_the_rollbacks_from_the_catalog(store: Store) -> None:
     put(store, 0)
     aborted(store)
-    instants = store.catalog.instant_summaries("t", 0, 10)
+    instants = store.catalog.instants.summaries("t", 0, 10)
     assert [(i.action, i.partitions) for i in instants] == [("commit", PARTITIONS), ("rollback", ("p=a", "p=c"))]
 
 
@@ -195,6 +195,6 @@ def test_instants_name_their_partitions_in_one_order(store: Store) -> None:
     store.collect_garbage("t")
     applied = follower.ask("t", lambda view: view.instants())
     assert [(i.action, i.partitions) for i in applied[-2:]] == [("compact", PARTITIONS), ("collect", PARTITIONS)]
-    summaries = store.catalog.instant_summaries("t", applied[0].n - 1, 10)
+    summaries = store.catalog.instants.summaries("t", applied[0].n - 1, 10)
     assert [i.partitions for i in applied] == [s.partitions for s in summaries]
     follower.close()

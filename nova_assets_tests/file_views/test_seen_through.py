@@ -27,16 +27,16 @@ def test_an_older_number_has_the_schema_and_the_merge_model_of_its_time(store: S
     store.register(nova.Channel("notes", merge=nova.Upsert(key="k"), schema="k bigint", on_schema_change="evolve"))
     seen: Any = catalog_through_views(store.catalog, ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage())))
     for row in ({"k": 1}, {"k": 2, "text": "a"}, {"k": 2, "text": "b", "more": 1}):
-        seen.history("notes")  # a view begins at its first query, and answers for what comes after
+        seen.histories.of("notes")  # a view begins at its first query, and answers for what comes after
         store.insert("notes", [row])
     for number in range(4):
-        expected, actual = (catalog.history("notes", number) for catalog in (store.catalog, seen))
+        expected, actual = (catalog.histories.of("notes", number) for catalog in (store.catalog, seen))
         assert (actual.schema, actual.merge, actual.last_merge) == (
             expected.schema,
             expected.merge,
             expected.last_merge,
         )
-    assert [len(seen.history("notes", number).schema.fields) for number in (1, 2, 3)] == [1, 2, 3]
+    assert [len(seen.histories.of("notes", number).schema.fields) for number in (1, 2, 3)] == [1, 2, 3]
 
 
 class SeenThroughViews(PartitionHistories):
@@ -68,7 +68,7 @@ class SeenThroughViews(PartitionHistories):
         """What the view tells is all that there is to collect; and where nothing came, nothing is looked at again."""
         for channel in ("table", "whole", "each"):
             self.store.collect_garbage(channel)
-            assert self.truth.collect_garbage(channel).blocks == (), "the view has told of everything"
+            assert self.truth.garbage.collect(channel).blocks == (), "the view has told of everything"
         self.collected = True
 
 

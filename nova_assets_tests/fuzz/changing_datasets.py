@@ -110,7 +110,7 @@ class History:
         stored = {name: self.rows(name) for name in self.chain}
         self.store.close()
         store = self._open(chain)
-        preview = store.catalog.preview_replacements(store.project.channels, store.project.bindings)
+        preview = store.catalog.definitions.preview_replacements(store.project.channels, store.project.bindings)
         try:
             store.register(store.project, replace=True)
         except nova.DefinitionError as error:
@@ -142,7 +142,9 @@ class History:
                 break
             outcomes = self.store.tick(planned)
             assert all(o.error is None for o in outcomes), outcomes
-        preview = self.store.catalog.preview_replacements(self.store.project.channels, self.store.project.bindings)
+        preview = self.store.catalog.definitions.preview_replacements(
+            self.store.project.channels, self.store.project.bindings
+        )
         assert not preview.by_base, f"a base has come, and columns still wait: {preview}"
         heads = {state.channel.name: state.head for state in self.store.channels()}
         self.spark.createDataFrame(self.store.read("orders").to_arrow()).createOrReplaceTempView("orders")

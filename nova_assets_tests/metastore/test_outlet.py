@@ -89,7 +89,7 @@ def test_a_metastore_that_is_away_delays_the_publication_alone(metastore: str, n
     shop = published_shop(tmp_path, line.address, name)
     shop.insert(*FIRST)
     shop.publish()
-    shop.store.catalog.register_notifiers([NotifierSubscription("team", ("publication_failing",))])
+    shop.store.catalog.notifications.register_notifiers([NotifierSubscription("team", ("publication_failing",))])
     line.is_cut = True
     assert shop.insert(*THEN).seq == 2, "commits do not wait"
     with pytest.raises(nova.TableUnavailable, match="does not answer") as caught:
@@ -97,11 +97,11 @@ def test_a_metastore_that_is_away_delays_the_publication_alone(metastore: str, n
     assert "the next publication repeats this one" in str(caught.value)
     assert shop.in_folder() == FIRST and parameters(metastore, name)["nova.edition"] == "1"
     assert [t.id for t in shop.store.to_publish("actions")] in ([], ["hive:exports/actions"])
-    assert shop.store.catalog.open_problems("publication_failing"), "it is reported as other failures are"
+    assert shop.store.catalog.notifications.open_problems("publication_failing"), "it is reported as other failures are"
     line.is_cut = False
     assert [kind for kind, _, _ in shop.publish()] == ["hive"]
     assert shop.in_folder() == sorted(FIRST + THEN) and len(locations(metastore, name)) == 5
-    assert not shop.store.catalog.open_problems("publication_failing")
+    assert not shop.store.catalog.notifications.open_problems("publication_failing")
     line.close()
 
 

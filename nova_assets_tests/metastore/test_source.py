@@ -118,7 +118,7 @@ def test_an_incomplete_log_is_not_trusted(tills: Tills, monkeypatch: pytest.Monk
     with one_table(tills.metastore, tills.name) as store:
         store.refresh("tickets")
         asked = Asked(monkeypatch)
-        position = store.catalog.external_position("tickets")
+        position = store.catalog.sources.position("tickets")
         assert position is not None
         day_ago = position.listed_at - timedelta(days=1)
         for known in (
@@ -127,7 +127,7 @@ def test_an_incomplete_log_is_not_trusted(tills: Tills, monkeypatch: pytest.Monk
             replace(position, source="another metastore"),
             replace(position, head=7),
         ):
-            store.catalog.set_external_position("tickets", known)
+            store.catalog.sources.set_position("tickets", known)
             assert store.refresh("tickets").seq is None and asked.taken() == (1, []), known
             assert store.refresh("tickets").seq is None and asked.taken() == (0, [])
         tills.sell(("2022-03-31", "Paris"), 2)
@@ -318,4 +318,4 @@ def test_without_a_log_the_metastore_lists_the_partitions(
             assert "day=2022-04-01" in str(store.refresh("tickets").changed) and asked.taken() == (1, [])
         tills.drop(*PARIS)
         assert store.refresh("tickets").gone == ("day=2022-03-30/shop=Paris",)
-        assert store.catalog.external_position("tickets") is None
+        assert store.catalog.sources.position("tickets") is None

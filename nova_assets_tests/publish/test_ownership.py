@@ -101,14 +101,14 @@ def test_a_late_process_turns_nobody_back(shop: Shop) -> None:
     late = HivePublishTarget(
         shop.folder, (), json.loads((shop.folder.parent / ".actions.editions/.nova.json").read_text())["of"]
     )
-    content = PublishedContent("actions", 1, shop.store.catalog.channel("actions").schema, (), ())  # type: ignore[arg-type]
+    content = PublishedContent("actions", 1, shop.store.catalog.definitions.channel("actions").schema, (), ())  # type: ignore[arg-type]
     shop.insert(("2024-01-02", "view", 4, 40))
     shop.publish()
     for number in (1, 2):
         with pytest.raises(nova.CommitConflict, match="a later version"):
             late.publish(Edition(number, content, []))
     assert len(shop.in_folder()) == 4
-    shop.store.catalog.delete_published_versions(
+    shop.store.catalog.published_versions.delete(
         "actions", "hive:exports/actions", [1, 2]
     )  # as of a catalog from a backup
     assert ("hive", 3, 2) in shop.publish()

@@ -41,7 +41,7 @@ def test_a_name_that_is_used_again_is_another_column(tmp_path: Path) -> None:
     for schema in ("id bigint, c string", "id bigint", "id bigint, c string"):
         channel = nova.Channel("n", schema=schema, publish=where)
         store.register(channel, replace=True)
-        if store.catalog.channel("n").head == 0:
+        if store.catalog.definitions.channel("n").head == 0:
             store.insert(channel, [{"id": 1, "c": "secret"}])
         store.publish(channel)
     table = default_iceberg_catalog(tmp_path / ".nova/iceberg").load_table("x.n")
@@ -53,7 +53,7 @@ def test_a_column_that_was_widened_is_written_anew_under_a_number_of_its_own(tmp
     for schema in ("id bigint, v int, gone string", "id bigint, v bigint"):
         channel = nova.Channel("w", nova.Upsert(key="id"), schema, publish=where, retain="1d")
         store.register(channel, replace=True)
-        if store.catalog.channel("w").head == 0:
+        if store.catalog.definitions.channel("w").head == 0:
             store.insert(channel, [{"id": 1, "v": 7, "gone": "x"}])
         store.publish(channel)
     assert ds.dataset((tmp_path / "x/w").resolve()).to_table().to_pylist() == [{"id": 1, "v": 7}]

@@ -62,4 +62,4 @@ def test_a_table_whose_metadata_hides_rows_is_refused(tmp_path: Path) -> None:
     (shop.folder / "_delta_log" / "00000000000000000000.json").write_text("{}")
     with pytest.raises(nova.NotSupported, match="is a table of Delta Lake"):
         shop.publish(take_over=True)
-    assert not shop.folder.is_symlink() and shop.store.catalog.channel("actions").head == 0
+    assert not shop.folder.is_symlink() and shop.store.catalog.definitions.channel("actions").head == 0

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.settings import load_settings
 from nova_assets.store.repair import Repair

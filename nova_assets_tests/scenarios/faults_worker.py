@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.scenarios.contention_worker import project

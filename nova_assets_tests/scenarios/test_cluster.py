@@ -82,7 +82,7 @@ with nova.open() as store:
     for r in found:
         expected[r["city"]] = expected.get(r["city"], 0) + r["price"]
     assert {r["city"]: r["price"] for r in store.read("totals").to_spark().collect()} == expected
-    [block] = [b for b in store.catalog.history("orders").blocks]
+    [block] = [b for b in store.catalog.histories.of("orders").blocks]
     assert block.manifest.layout is not None, "the workers wrote the rows by this package's code"
     changed = spark.range(0, 100).withColumn("price", F.lit(1).cast("bigint"))
     store.insert("orders", changed.selectExpr("id", "'riga' city", "price", "'y' note"))

@@ -133,9 +133,9 @@ def test_a_compaction_killed_at_each_point(catalog: str, tmp_path: Path, point: 
             store.insert("source", rows("stub", n, n + 1))
             store.run("w")
         assert worker(catalog, warehouse, "stub", "compact", point) == -9
-        assert keys(store, "total") == [0, 1, 2, 3] and store.catalog.channel("total").head == 3
+        assert keys(store, "total") == [0, 1, 2, 3] and store.catalog.definitions.channel("total").head == 3
         assert worker(catalog, warehouse, "stub", "compact") == 0
-        blocks = store.catalog.history("total").blocks
+        blocks = store.catalog.histories.of("total").blocks
         assert [b.range for b in blocks if b.kind == "base"] == ["B3"]
         time.sleep(LEASE + GRACE + 0.2)
         store.runtime.delete_dead_staging()
@@ -153,14 +153,14 @@ def test_a_collection_killed_at_each_point(catalog: str, tmp_path: Path, point: 
             store.run("w")
         store.compact("total")
         if point == "collect.deleted":
-            store.catalog.collect_garbage("total", 0.0)  # marked; the files are left to the worker
+            store.catalog.garbage.collect("total", 0.0)  # marked; the files are left to the worker
             time.sleep(0.1)
         assert worker(catalog, warehouse, "stub", "collect", point) == -9
         assert keys(store, "total") == [0, 1, 2, 3]
         time.sleep(0.1)
         assert worker(catalog, warehouse, "stub", "collect") == 0
         assert files(warehouse) == listed(store), "what is collected is gone, and nothing else"
-        assert [b.range for b in store.catalog.history("total").blocks] == ["B3"]
+        assert [b.range for b in store.catalog.histories.of("total").blocks] == ["B3"]
         assert keys(store, "total") == [0, 1, 2, 3]
 
 
@@ -176,7 +176,7 @@ def test_a_repair_killed_at_each_point(catalog: str, tmp_path: Path, point: str)
             store.insert("source", rows("stub", n, n + 1))
             store.run("w")
         store.compact("total")
-        [base] = [b for b in store.catalog.history("total").blocks if b.kind == "base"]
+        [base] = [b for b in store.catalog.histories.of("total").blocks if b.kind == "base"]
         (warehouse / base.manifest.files[0].path).unlink()
         store.insert("source", rows("stub", 9))
         assert worker(catalog, warehouse, "stub", "run", "task.after") == -9
@@ -218,7 +218,7 @@ def test_r17_a_dagster_run_killed_around_publishing(
         for channel in ("source", "copy", "total"):
             told = instance.fetch_materializations(dg.AssetKey(channel), limit=10).records
             assert len(told) == 1, f"{channel} is told once"
-        assert store.catalog.unreported_commits() == []
+        assert store.catalog.commits.unreported() == []
 
 
 @pytest.mark.crash

@@ -41,17 +41,17 @@ def launched_at_insert_time(store: nova.Store, home: Path, url: str) -> None:
     """The webserver launches what an insert makes due, and the sensor takes the run for its own."""
     with DagsterInstance.from_config(str(home)) as instance:
         for crawl in load_bundled_feed().crawls[1:]:
-            head = store.catalog.channel("unique_articles").head
+            head = store.catalog.definitions.channel("unique_articles").head
             store.insert("articles", crawl.articles)
             launched = launch_due(store, ["articles"], instance=instance, url=url)
-            waited_for(lambda head=head: store.catalog.channel("unique_articles").head > head, "a commit")
+            waited_for(lambda head=head: store.catalog.definitions.channel("unique_articles").head > head, "a commit")
             if launched:  # otherwise the sensor has looked in between
                 break
         [run_id] = launched["dedup"]
         done = store.executions("dedup", 1)[0]
         assert (done.state, done.run_id) == ("committed", run_id)
         time.sleep(12)  # two looks of the sensor
-        firing = store.catalog.last_firing("dedup")
+        firing = store.catalog.firings.last("dedup")
         assert firing is not None and (firing.id, firing.state, firing.attempt) == (done.firing_id, "committed", 1)
         assert len(instance.get_runs(RunsFilter(tags={"nova/firing": firing.id}))) == 1
 
@@ -92,7 +92,7 @@ def test_dagster_dev_runs_what_is_due_and_shows_it(folder: Path) -> None:
         of = ["-w", str(ROOT / "workspace.yaml"), "-w", str(shop)]
         with dagster_dev(home, of, cwd=folder, environment=environment) as url:
             store.insert("articles", load_bundled_feed().crawls[0].articles)
-            waited_for(lambda: store.catalog.channel("unique_articles").head == 1, "a commit", 300)
+            waited_for(lambda: store.catalog.definitions.channel("unique_articles").head == 1, "a commit", 300)
 
             def shown() -> Any:
                 found = ask(url)

@@ -129,9 +129,9 @@ def test_ticks_make_what_is_missing_then_what_is_stale_and_then_nothing(store: S
     while store.tick():
         pass
     assert [r["nb_sales"] for r in read(store, "products_sales")] == [1, 1, 3]
-    store.catalog.mark_dirty("store_sales", ["day=2022-03-30/store=Detroit"], "me")
+    store.catalog.scheduler.mark_dirty("store_sales", ["day=2022-03-30/store=Detroit"], "me")
     assert [(r.dataset, r.partition) for r in store.tick()] == [("store_sales", "day=2022-03-30/store=Detroit")]
-    assert store.catalog.dirty_partitions() == []
+    assert store.catalog.scheduler.dirty_partitions() == []
     assert [(r.dataset, r.partition) for r in store.tick()] == [("products_sales", "day=2022-03-30")]
     assert store.tick() == []
 
@@ -197,8 +197,11 @@ def test_a_backfill_is_made_by_ticks_and_nothing_else_follows(store: Store) -> N
     assert preview.seconds is not None and preview.seconds > 0
     assert preview.costs["store_sales", "day=2022-03-31/store=Paris"].rows == 2
     asked = store.backfill("store_sales", "day=2022-03-30..", preview=preview)
-    assert len(store.tick()) == 4 and store.catalog.backfill(asked.id).partition_counts == {"made": 4, "waiting": 2}
-    assert len(store.tick()) == 2 and store.catalog.backfill(asked.id).state == "done"
+    assert len(store.tick()) == 4 and store.catalog.backfills.get(asked.id).partition_counts == {
+        "made": 4,
+        "waiting": 2,
+    }
+    assert len(store.tick()) == 2 and store.catalog.backfills.get(asked.id).state == "done"
     assert store.tick() == [] and read(store, "products_sales") == before
     store.insert("tickets", rows([("pen", "1.00", "2022-03-31", "Paris")]))
     while store.tick():

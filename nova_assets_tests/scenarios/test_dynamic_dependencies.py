@@ -111,14 +111,14 @@ def test_rows_that_change_while_an_execution_begins(store: Store, monkeypatch: p
     """Otherwise a listed partition that does not exist would be read as if it were empty."""
     for name, where in (("store_sales", "/store=Oslo"), ("store_sales", "/store=Paris"), ("day_sales", "")):
         store.run(name, f"day={DAYS[0]}{where}")
-    begin = store.catalog.begin
+    begin = store.catalog.executions.begin
 
     def change_first(request: Any) -> Any:
         monkeypatch.undo()
         open_days(store, *DAYS)
         return begin(request)
 
-    monkeypatch.setattr(store.catalog, "begin", change_first)
+    monkeypatch.setattr(store.catalog.executions.find, "begin", change_first)
     with pytest.raises(InputsMissing, match="channel 'calendar', which decides what report reads, has changed"):
         store.run("report")
     assert not store.read("report").to_arrow().num_rows

@@ -55,7 +55,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Any:
         store.insert("source", [{"k": 1, "v": "x"}])
         with pytest.raises(nova.TaskFailed) as met:
             store.run("w")
-        assert store.catalog.channel("out").head == 0 and all(c.seq == 0 for c in store.cursors())
+        assert store.catalog.definitions.channel("out").head == 0 and all(c.seq == 0 for c in store.cursors())
         return met.value, store
 
     yield go
@@ -181,7 +181,11 @@ def test_what_spark_is_doing_is_told_and_a_cancelled_run_stops_it(
     while (running := spark.sparkContext.statusTracker().getActiveJobsIds()) and time.monotonic() < until:
         time.sleep(0.1)
     assert not running
-    assert slow.catalog.channel("out").head == 0 and not slow.cursors() and slow.executions("w")[0].state == "failed"
+    assert (
+        slow.catalog.definitions.channel("out").head == 0
+        and not slow.cursors()
+        and slow.executions("w")[0].state == "failed"
+    )
 
 
 def test_a_jvm_out_of_memory_is_told_in_one_line() -> None:
@@ -224,7 +228,7 @@ return source.withColumn("v", huge).withColumn("v", F.concat("v", "v"))"""
     with nova.open(
         catalog=f"sqlite:///{tmp_path}/.nova/catalog.db", warehouse=tmp_path / ".nova" / "warehouse"
     ) as store:
-        assert store.catalog.channel("out").head == 0 and store.executions("w")[0].state == "failed"
+        assert store.catalog.definitions.channel("out").head == 0 and store.executions("w")[0].state == "failed"
         assert all(c.seq == 0 for c in store.cursors())
 
 
@@ -249,4 +253,4 @@ def test_a_run_that_is_interrupted_leaves_nothing_and_can_be_resumed(tmp_path: P
     with nova.open(
         catalog=f"sqlite:///{tmp_path}/.nova/catalog.db", warehouse=tmp_path / ".nova" / "warehouse"
     ) as store:
-        assert store.catalog.channel("out").head == 0 and store.executions("w")[0].state == "failed"
+        assert store.catalog.definitions.channel("out").head == 0 and store.executions("w")[0].state == "failed"

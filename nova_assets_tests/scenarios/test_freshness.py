@@ -126,7 +126,7 @@ def test_a_changed_limit_computes_no_rows_again(tmp_path: Path) -> None:
         project = nova.Project(datasets, channels=[orders])
         with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse") as store:
             store.register(project, replace=True)
-            return [mark.why for mark in store.catalog.dirty_partitions()]
+            return [mark.why for mark in store.catalog.scheduler.dirty_partitions()]
 
     totals = "SELECT user, COUNT(*) AS n FROM orders GROUP BY user"
     assert marks_after(None, totals) == marks_after("10 minutes", totals) == marks_after("downstream", totals) == []

@@ -95,12 +95,12 @@ def test_columns_that_stored_rows_cannot_have_are_refused_with_the_way_out(deplo
     store = deploy({"total": "SELECT CAST(SUM(revenue) AS int) AS revenue FROM day_sales"})
     [waiting] = store.next_tick().waits
     assert waiting.waits_for == "channel 'total': column revenue is bigint and cannot become int"
-    refused = store.catalog.preview_replacements(store.project.channels, store.project.bindings).refused
+    refused = store.catalog.definitions.preview_replacements(store.project.channels, store.project.bindings).refused
     assert set(refused) == {"copy", "total"}
     assert refused["total"].next == (
         "give a column that changes its type another name: a base then brings it (nova init --replace)"
     )
-    refused = store.catalog.preview_replacements(store.project.channels).refused
+    refused = store.catalog.definitions.preview_replacements(store.project.channels).refused
     assert refused["total"].next == (
         "keep these columns, or declare the new ones in a channel or dataset with another name; then: "
         "nova remove channel total"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets_tests.soak import processes
 from nova_assets_tests.soak.batches import Batch, batches
@@ -109,7 +109,7 @@ def store(tmp_path: Path) -> Iterator[nova.Store]:
     with nova.Store(settings, project, open_catalog(settings.catalog), StubEngine(settings.warehouse)) as opened:
         opened.register(project)
         opened.insert("source", [{"k": 1}], idempotency_key="source-0")
-        firing = opened.catalog.record_firing("w", 0, {}, why="a test")
+        firing = opened.catalog.firings.record("w", 0, {}, why="a test")
         assert firing is not None
         begun = opened.runtime.begin("w", firing_id=firing.id)
         opened.runtime.run_tasks_and_commit(begun)
@@ -140,9 +140,9 @@ def test_files_too_many_and_too_few_are_found(store: nova.Store) -> None:
 def test_what_has_not_ended_is_found(store: nova.Store) -> None:
     store.insert("source", [{"k": 2}])
     assert "w has read source up to 1 of 2" in problems(store)
-    firing = store.catalog.record_firing("w", 1, {}, why="a test")
+    firing = store.catalog.firings.record("w", 1, {}, why="a test")
     assert firing is not None and "firing 2 (requested, attempt 1) has not ended" in problems(store)
     store.runtime.begin("w", firing_id=firing.id)
     assert "of w is running with 0 commits" in problems(store)
-    store.catalog.end_firing(firing.id, "committed")
+    store.catalog.firings.end(firing.id, "committed")
     assert "firing 2 (committed, attempt 1) has 0 commits" in problems(store)

@@ -97,7 +97,7 @@ def test_a_task_under_a_lease_is_shown_and_run_if_its_process_is_dead(deployment
     store = deployment.store
     for owner, scope in ((f"{socket.gethostname()}:{ended.pid}:1", partition), ("another.host:1:1", other)):
         execution = store.runtime.with_owner(owner).begin(dataset, scope)
-        assert store.catalog.renew_lease(execution.id, execution.epoch, 600)
+        assert store.catalog.executions.renew_lease(execution.id, execution.epoch, 600)
     found = store.next_tick()
     assert partition in [p for b in found.run for p in b.partitions], "its lease is taken over"
     [waiting] = [w for w in found.waits if w.partition == other]

@@ -67,7 +67,7 @@ def test_a_channel_is_materialized_again_and_again_and_its_numbers_plot_themselv
         before = deployed.runs()
         person.materializes("report")
         deployed.new_run(before, "SUCCESS")
-        assert deployed.store.catalog.channel("report").head == n
+        assert deployed.store.catalog.definitions.channel("report").head == n
     person.go("assets/report?view=overview")
     person.page.get_by_role("button", name="Plots").click()
     person.sees("nova/seconds", "nova/seq", "dagster/row_count")
@@ -92,10 +92,10 @@ def test_lineage_is_seen(deployed: Deployment, person: Person) -> None:
 
 @pytest.mark.exhaustive
 def test_a_failed_check_is_seen_and_nothing_was_published(deployed: Deployment, person: Person) -> None:
-    before, head = deployed.runs(), deployed.store.catalog.channel("totals").head
+    before, head = deployed.runs(), deployed.store.catalog.definitions.channel("totals").head
     person.materializes("totals", "2024-01-02")
     run = deployed.new_run(before, "FAILURE")
-    assert deployed.store.catalog.channel("totals").head == head
+    assert deployed.store.catalog.definitions.channel("totals").head == head
 
     person.go(f"runs/{run}")
     person.sees("NOVA-CHECK-FAILED")
@@ -130,7 +130,7 @@ def test_a_run_is_cancelled_and_leaves_nothing(deployed: Deployment, person: Per
     person.page.get_by_role("dialog").get_by_role("button", name=re.compile("Terminate")).click()
     waited_for(lambda: deployed.runs()[run] == "CANCELED", "a run that is cancelled")
     [latest] = deployed.store.executions("long_work", 1)
-    assert latest.state == "failed" and deployed.store.catalog.channel("slow").head == 0
+    assert latest.state == "failed" and deployed.store.catalog.definitions.channel("slow").head == 0
     person.go(f"runs/{run}")
     person.sees("Canceled")
     person.photographs("run-cancelled")

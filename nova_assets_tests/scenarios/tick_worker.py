@@ -18,8 +18,8 @@ import duckdb
 import pyarrow as pa
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
 from nova_assets.catalog.database.transactions import utc_now
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.model.schema import DataType, Field, Schema
 from nova_assets.settings import load_settings

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.errors import EngineUnavailable, TaskFailed
 from nova_assets.file_views.query_handler import ViewQueryHandler
@@ -104,7 +104,7 @@ class Deployment:
         """Add a token to the catalog. Returns the header with which a caller presents it."""
         given: Grants = grants  # type: ignore[assignment]
         text, token = mint_token(name, given, self.store.catalog.now())
-        self.store.catalog.add_token(token)
+        self.store.catalog.tokens.add(token)
         return {"authorization": f"Bearer {text}"}
 
     def channel_contents(self, *channels: str) -> Mapping[str, Any]:
@@ -114,10 +114,16 @@ class Deployment:
     def _channel_content(self, channel: str) -> Any:
         catalog = self.store.catalog
         with suppress(nova.ChannelNotFound):
-            blocks = catalog.history(channel).blocks
+            blocks = catalog.histories.of(channel).blocks
             files = {f.path: _digest(self.folder / "wh" / f.path) for b in blocks for f in b.manifest.files}
-            cursors = [c for c in catalog.cursors() if c.channel == channel]
-            return catalog.channel(channel), catalog.timeline(channel), catalog.partitions(channel), cursors, files
+            cursors = [c for c in catalog.cursors.find() if c.channel == channel]
+            return (
+                catalog.definitions.channel(channel),
+                catalog.instants.of(channel),
+                catalog.histories.partitions(channel),
+                cursors,
+                files,
+            )
         return None
 
     def file_digests(self) -> dict[str, str]:
@@ -129,7 +135,7 @@ class Deployment:
         """Executions that run or have left staged blocks."""
         return [
             f"{e.purpose} {e.state} {len(blocks)} blocks"
-            for e, blocks in self.store.catalog.executions_with_staged_blocks()
+            for e, blocks in self.store.catalog.staging.executions_with_blocks()
         ]
 
     def hidden_texts(self, *channels: str) -> set[str]:
@@ -137,12 +143,12 @@ class Deployment:
         catalog = self.store.catalog
         found = {str(self.folder), "catalog.db", *HIDDEN_WORDS}
         for channel in channels:
-            for block in catalog.history(channel).blocks:
+            for block in catalog.histories.of(channel).blocks:
                 found |= {block.id, block.commit_id, *(f.path for f in block.manifest.files)}
-            found |= {i.commit_id for i in catalog.timeline(channel)}
-            found.add(catalog.channel(channel).position.prefix)
-        found |= {e.id for e in catalog.executions(limit=1000) if set(e.pins) & set(channels)}
-        found |= {f.id for f in catalog.firings(limit=1000) if f.binding.startswith("numbat")}
+            found |= {i.commit_id for i in catalog.instants.of(channel)}
+            found.add(catalog.definitions.channel(channel).position.prefix)
+        found |= {e.id for e in catalog.executions.find(limit=1000) if set(e.pins) & set(channels)}
+        found |= {f.id for f in catalog.firings.find(limit=1000) if f.binding.startswith("numbat")}
         return found - {""}
 
 
@@ -210,13 +216,13 @@ def _write_history(store: Store) -> None:
     store.insert("stock", [{"sku": 3, "_deleted": True}])
     catalog = store.catalog
     for binding in ("sums", "numbat_nightly"):
-        fired = catalog.record_firing(
+        fired = catalog.firings.record(
             binding, 0, {binding: 1}, why="the numbat came" if "numbat" in binding else "data came"
         )
         assert fired is not None
         done = store.runtime.run(binding, firing_id=fired.id)
         assert done.state == "committed", done
-        catalog.record_firing(binding, 1, {binding: 2})
+        catalog.firings.record(binding, 1, {binding: 2})
     with suppress(TaskFailed):
         store.run("numbat_failing")
 

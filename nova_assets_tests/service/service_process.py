@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets_tests import patient
 from nova_assets_tests.conftest import ROOT
 

@@ -83,9 +83,9 @@ def assert_same_rows(connection: nova.Connection, store: nova.Store, channel: st
 def releases_all_pins(store: nova.Store) -> bool:
     """Whether all pins are let go of, in a moment."""
     until = time.monotonic() + 5
-    while time.monotonic() < until and store.catalog.running_executions():
+    while time.monotonic() < until and store.catalog.executions.running():
         time.sleep(0.05)
-    return store.catalog.running_executions() == []
+    return store.catalog.executions.running() == []
 
 
 def test_what_is_put_in_is_read_back(connection: nova.Connection, store: nova.Store, tmp_path: Path) -> None:
@@ -191,10 +191,10 @@ def test_errors_are_those_of_the_store(connection: nova.Connection) -> None:
 def test_the_same_key_is_one_insert(connection: nova.Connection, store: nova.Store) -> None:
     first = connection.insert("orders", [order_row(1)], idempotency_key="monday")
     again = connection.insert("orders", [order_row(1)], idempotency_key="monday")
-    assert again.repeated and again.id == first.id and store.catalog.channel("orders").head == 1
+    assert again.repeated and again.id == first.id and store.catalog.definitions.channel("orders").head == 1
     with pytest.raises(nova.NovaError, match="'monday' of channel 'orders' was used for other rows") as refused:
         connection.insert("orders", [order_row(2)], idempotency_key="monday")
-    assert refused.value.code == "NOVA-IDEMPOTENCY-CONFLICT" and store.catalog.channel("orders").head == 1
+    assert refused.value.code == "NOVA-IDEMPOTENCY-CONFLICT" and store.catalog.definitions.channel("orders").head == 1
 
 
 def test_a_read_is_pinned_until_it_is_sent(
@@ -256,7 +256,7 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
 
     store.insert("visits", [visit_row(1, "eu", 1), visit_row(2, "us", 2)])
     store.insert("visits", [visit_row(2, "us", 3)])
-    listed = {f.path for b in store.catalog.history("visits").blocks for f in b.manifest.files}
+    listed = {f.path for b in store.catalog.histories.of("visits").blocks for f in b.manifest.files}
     told = get("channels/visits/files")
     assert {f["path"] for b in told["blocks"] for f in b["files"]} == listed and told["at"] == 2
     first = get("channels/visits/files", at=1)
@@ -303,7 +303,7 @@ def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store)
     for n in range(2):
         store.insert("orders", [order_row(7, f"secret-{n}")])
     text, token = mint_token("janitor", {"operate": ("orders",)}, store.catalog.now())
-    store.catalog.add_token(token)
+    store.catalog.tokens.add(token)
     with assembly.serve_in_background(store, ServiceConfig(port=0, auth="tokens")) as service_url:
         headers = {"Authorization": f"Bearer {text}"}
         for what in ("compact", "collect"):
@@ -364,7 +364,7 @@ def test_an_address_that_is_none(url: str) -> None:
 def test_who_may_only_write_puts_rows_in(store: nova.Store) -> None:
     """The service, which knows the columns, parses what rows say."""
     text, token = mint_token("loader", {"write": ("visits",)}, store.catalog.now())
-    store.catalog.add_token(token)
+    store.catalog.tokens.add(token)
     served = assembly.build_service(store, ServiceConfig(port=0, auth="tokens"))
     with assembly.build_server(served).in_background() as url, nova.connect(url, text) as connection:
         connection.insert("visits", [visit_row(1, "eu", 1), {"dt": "2024-01-02", "region": "us", "n": 2}])

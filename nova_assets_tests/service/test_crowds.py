@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.service.assembly import build_server, build_service
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets_tests import patient
@@ -82,7 +82,7 @@ def test_who_goes_away_during_an_upload_is_a_line_and_no_traceback(
     store: nova.Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "nova_assets.service")
-    before = store.catalog.channel("stock").head
+    before = store.catalog.definitions.channel("stock").head
     with build_server(build_service(store, ServiceConfig(port=0))).in_background() as url:
         place = urlsplit(url)
         for chunked in (b"Content-Length: 1000000", b"Transfer-Encoding: chunked"):
@@ -97,7 +97,10 @@ def test_who_goes_away_during_an_upload_is_a_line_and_no_traceback(
     assert [(r.levelname, r.exc_info, r.__dict__["refused"]) for r in log_records(caplog)] == [
         ("INFO", None, "went_away")
     ] * 2
-    assert store.catalog.channel("stock").head == before and store.catalog.executions_with_staged_blocks() == []
+    assert (
+        store.catalog.definitions.channel("stock").head == before
+        and store.catalog.staging.executions_with_blocks() == []
+    )
 
 
 def log_records(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:

@@ -77,7 +77,7 @@ def test_a_change_needs_the_right_to_operate_all_channels_of_the_definition(serv
     assert half.post("definitions/channel/stock/remove", dry_run=True)["removes"] == [
         {"kind": "channel", "name": "stock"}
     ]
-    assert served.store.catalog.definition_statuses() == {}
+    assert served.store.catalog.definition_states.statuses() == {}
 
 
 @pytest.mark.core

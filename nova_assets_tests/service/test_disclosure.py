@@ -83,7 +83,7 @@ def test_a_warehouse_that_is_broken_is_told_of_without_its_place(tmp_path: Path)
             answer = patient.get(f"{broken.url}/v1/channels/stock/{route}")
             assert answer.status_code in (500, 503), answer.text
             assert_no_server_paths(broken, answer.text)
-        assert [e for e in broken.store.catalog.running_executions() if e.purpose == "read"] == [], (
+        assert [e for e in broken.store.catalog.executions.running() if e.purpose == "read"] == [], (
             "it lets go of its pins"
         )
         body = encode_arrow_stream(sample_rows("stock", 1))

@@ -24,7 +24,7 @@ def large_channel_url(deployment: ServedDeployment) -> str:
 
 
 def _running_read_count(deployment: ServedDeployment) -> int:
-    return sum(e.purpose == "read" for e in deployment.store.catalog.running_executions())
+    return sum(e.purpose == "read" for e in deployment.store.catalog.executions.running())
 
 
 def _wait_until(holds: Callable[[], bool], seconds: float = 5) -> None:

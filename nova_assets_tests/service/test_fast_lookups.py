@@ -55,7 +55,7 @@ class LookupService:
         return asyncio.run(once())
 
     def current_position(self) -> str:
-        return str(self.store.catalog.channel_head("t").position)
+        return str(self.store.catalog.timelines.head("t").position)
 
     def is_answered_from_memory(self, path: str) -> bool:
         """Whether it was answered without the routes; in any case as they answer."""

@@ -318,7 +318,10 @@ def test_a_forged_position_is_told_apart_and_tells_nothing(
     deployment: ServedDeployment, send_request: Callable[..., httpx.Response], view: str
 ) -> None:
     catalog, since = deployment.store.catalog, {"since": "0"} if view == "changes" else {}
-    own, others = catalog.channel("stock").position, [catalog.channel(c).position for c in (*HIDDEN, "events")]
+    own, others = (
+        catalog.definitions.channel("stock").position,
+        [catalog.definitions.channel(c).position for c in (*HIDDEN, "events")],
+    )
     wrong = f"{own.prefix[:-1]}{'0' if own.prefix[-1] != '0' else '1'}"
     forged = [f"{own.step}-{wrong}", f"{own.step + 1}-{own.prefix}", f"{own.step - 1}-{own.prefix}", f"{own.step}-"]
     forged += [f"{o.step}-{o.prefix}" for o in others if o.prefix] + [f"999999999-{'f' * 64}", f"1-{'0' * 64}"]

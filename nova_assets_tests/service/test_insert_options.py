@@ -46,7 +46,7 @@ def test_a_block_has_a_merge_model_and_a_format_of_its_own(connection: nova.Conn
     connection.insert("sums", [{"k": 1, "v": 7}], merge=nova.Upsert(key="k"), format="orc")
     connection.insert("sums", [{"k": 1, "v": 1}], format="csv")
     assert connection.read("sums").to_arrow().sort_by("k").to_pylist() == [{"k": 1, "v": 8}, {"k": 2, "v": 5}]
-    blocks = store.catalog.history("sums").blocks
+    blocks = store.catalog.histories.of("sums").blocks
     assert [b.manifest.format for b in blocks] == ["parquet", "orc", "csv"]
     assert [b.has_own_merge for b in blocks] == [False, True, False]
     with pytest.raises(nova.DefinitionError, match="cannot be combined"):
@@ -55,14 +55,14 @@ def test_a_block_has_a_merge_model_and_a_format_of_its_own(connection: nova.Conn
         connection.insert("sums", [{"k": 1, "v": 1}], merge=nova.Keyed(key="k", combine={"v": "max"}))
     with pytest.raises(nova.DefinitionError, match="belongs to a delta"):
         connection.check_insert("sums", [{"k": 1, "v": 1}], "base", merge=nova.Upsert(key="k"))
-    assert store.catalog.channel("sums").head == 3
+    assert store.catalog.definitions.channel("sums").head == 3
 
 
 def test_the_address_of_an_insert_names_merge_model_and_format(url: str, store: nova.Store) -> None:
     address, lines = f"{url}/v1/channels/sums/blocks", {"content-type": LINES}
     good = patient.post(f"{address}?merge=upsert&format=avro", content=b'{"k": 1, "v": 1}', headers=lines)
     assert good.status_code == 200, good.text
-    assert [b.manifest.format for b in store.catalog.history("sums").blocks] == ["avro"]
+    assert [b.manifest.format for b in store.catalog.histories.of("sums").blocks] == ["avro"]
     for parameters in (
         "merge=keyed",
         "merge=append&merge_key=k",
@@ -72,4 +72,4 @@ def test_the_address_of_an_insert_names_merge_model_and_format(url: str, store: 
     ):
         answer = patient.post(f"{address}?{parameters}", content=b'{"k": 1, "v": 1}', headers=lines)
         assert answer.status_code in (400, 422), (parameters, answer.text)
-    assert store.catalog.channel("sums").head == 1
+    assert store.catalog.definitions.channel("sums").head == 1

@@ -122,14 +122,14 @@ def deployment_with_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         before, cursors, firings = (
             deployment.channel_contents(*others),
             deployment.store.cursors(),
-            deployment.store.catalog.firings(),
+            deployment.store.catalog.firings.find(),
         )
         yield deployment
         assert deployment.channel_contents(*others) == before, (
             "what nobody had a right to write or operate is as it was"
         )
         assert [c for c in deployment.store.cursors() if c.channel != "events"] == cursors
-        assert deployment.store.catalog.firings() == firings
+        assert deployment.store.catalog.firings.find() == firings
         assert {i.action for i in deployment.store.timeline("events")} <= {"commit", "rollback"}, (
             "nobody had a right to more"
         )
@@ -166,7 +166,7 @@ def callers_without_rights(deployment_with_tokens: ServedDeployment) -> list[Cal
         deployment_with_tokens.add_token_header(name, read=("*",), operate=("*",))
         for name in ("numbat-good", "numbat-revoked")
     )
-    deployment_with_tokens.store.catalog.revoke_token("numbat-revoked")
+    deployment_with_tokens.store.catalog.tokens.revoke("numbat-revoked")
     text = good["authorization"]
     answered = [
         text[:-1],
@@ -243,7 +243,7 @@ def fill_in_real_names(case: schemathesis.Case, deployment: ServedDeployment) ->
     if NAME.fullmatch(str(case.path_parameters.get("channel", ""))):
         case.path_parameters["channel"] = channel
     if "kind" in case.path_parameters and NAME.fullmatch(str(case.path_parameters.get("name", ""))):
-        bindings = [*sorted(deployment.store.catalog.bindings()), "nothing"]
+        bindings = [*sorted(deployment.store.catalog.definitions.bindings()), "nothing"]
         case.path_parameters["name"] = (
             channel if case.path_parameters["kind"] == "channel" else bindings[dice % len(bindings)]
         )
@@ -256,7 +256,7 @@ def fill_in_real_names(case: schemathesis.Case, deployment: ServedDeployment) ->
             query[name] %= 6
     known = query.get("known")
     if isinstance(known, str) and POSITION.fullmatch(known) and dice % 3 and channel in CHANNELS:
-        query["known"] = str(deployment.store.catalog.channel(channel).position)
+        query["known"] = str(deployment.store.catalog.definitions.channel(channel).position)
     if isinstance(query.get("partition"), str) and dice % 3:
         query["partition"] = PARTITIONS[dice % len(PARTITIONS)]
     if isinstance(query.get("column"), list) and all(isinstance(c, str) for c in query["column"]) and dice % 3:

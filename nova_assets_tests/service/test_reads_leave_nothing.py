@@ -21,7 +21,8 @@ from sqlalchemy import func, select
 
 import nova_assets as nova
 from nova_assets.catalog import read_pins
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.catalog.tables import metadata
 from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.service.served_deployment import open_deployment
@@ -134,7 +135,7 @@ def test_a_store_and_the_shell_leave_nothing_either(tmp_path: Path) -> None:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatalog]:
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
     postgres = request.param == "postgres"
     url = request.getfixturevalue("postgres_catalog_url") if postgres else f"sqlite:///{tmp_path}/catalog.db"
     opened = open_catalog(url)
@@ -142,12 +143,12 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatal
     opened.close()
 
 
-def test_what_killed_readers_left_goes_in_bounded_batches(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_killed_readers_left_goes_in_bounded_batches(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that live keep their pins, and so does whoever moves cursors of its own."""
     monkeypatch.setattr(read_pins, "_READERS_PER_TRANSACTION", 20)
     monkeypatch.setattr(read_pins, "_MAX_TRANSACTIONS", 3)
-    begin, real = catalog.begin, catalog.database.clock
-    catalog.register([nova.Channel("stock", schema="sku bigint")])
+    begin, real = catalog.executions.begin, catalog.database.clock
+    catalog.definitions.register([nova.Channel("stock", schema="sku bigint")])
 
     def read(name: str, binding: str | None = None) -> None:
         begin(BeginRequest(name, binding, pinned_channels=("stock",), owner="x", lease_seconds=60.0, purpose="read"))
@@ -159,12 +160,12 @@ def test_what_killed_readers_left_goes_in_bounded_batches(catalog: SqlCatalog, m
     catalog.database.clock = real
     read("alive")
     assert catalog.database.read(lambda c: len(c.exec_driver_sql("SELECT id FROM nova_executions").all())) == 92
-    catalog.sweepable_blocks(grace_seconds=1.0)
+    catalog.staging.sweepable(grace_seconds=1.0)
     assert catalog.database.read(lambda c: len(c.exec_driver_sql("SELECT id FROM nova_executions").all())) == 32
-    catalog.sweepable_blocks(grace_seconds=1.0)
+    catalog.staging.sweepable(grace_seconds=1.0)
     left = catalog.database.read(lambda c: sorted(c.exec_driver_sql("SELECT execution_id FROM nova_pins").scalars()))
     assert left == ["alive", "consumer"]
-    catalog.delete_reader("consumer")
-    catalog.delete_reader("alive")
+    catalog.executions.delete_reader("consumer")
+    catalog.executions.delete_reader("alive")
     left = catalog.database.read(lambda c: sorted(c.exec_driver_sql("SELECT execution_id FROM nova_pins").scalars()))
     assert left == ["consumer"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text as sql
 
-from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.catalog import Catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.errors import DefinitionConflict, DefinitionError
 from nova_assets.model.token import (
     RIGHTS,
@@ -116,47 +117,47 @@ def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def catalog(catalog_url: str) -> Iterator[SqlCatalog]:
+def catalog(catalog_url: str) -> Iterator[Catalog]:
     made = open_catalog(catalog_url, lambda: NOW)
     yield made
     made.close()
 
 
-def test_a_token_is_kept_as_it_was_made_but_for_its_secret(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_token_is_kept_as_it_was_made_but_for_its_secret(catalog: Catalog, catalog_url: str) -> None:
     grants: Grants = {"read": ("*",), "write": ("orders", "sales_*")}
     text, token = mint_token("ann", grants, NOW, NOW + timedelta(days=90))
-    catalog.add_token(token)
+    catalog.tokens.add(token)
     other = open_catalog(catalog_url)
-    assert other.token(token.id) == token and other.tokens() == [token]
-    assert other.token("0" * 16) is None
+    assert other.tokens.get(token.id) == token and other.tokens.all() == [token]
+    assert other.tokens.get("0" * 16) is None
     other.close()
     rows = catalog.database.read(lambda c: c.execute(sql("SELECT * FROM nova_tokens")).all())
     parts = parse_token(text)
     assert parts is not None and parts[1] not in str(rows)
 
 
-def test_a_name_is_given_once_and_the_error_says_what_holds_it(catalog: SqlCatalog) -> None:
+def test_a_name_is_given_once_and_the_error_says_what_holds_it(catalog: Catalog) -> None:
     def again(name: str) -> DefinitionConflict:
         with pytest.raises(DefinitionConflict) as refused:
-            catalog.add_token(mint_token(name, ALL, NOW)[1])
+            catalog.tokens.add(mint_token(name, ALL, NOW)[1])
         return refused.value
 
-    catalog.add_token(mint_token("ann", ALL, NOW)[1])
-    catalog.add_token(mint_token("old", ALL, NOW - timedelta(days=2), NOW - timedelta(days=1))[1])
+    catalog.tokens.add(mint_token("ann", ALL, NOW)[1])
+    catalog.tokens.add(mint_token("old", ALL, NOW - timedelta(days=2), NOW - timedelta(days=1))[1])
     assert "valid" in str(again("ann").found) and "expired" in str(again("old").found)
-    assert catalog.revoke_token("ann")
+    assert catalog.tokens.revoke("ann")
     error = again("ann")
     assert "revoked" in str(error.found) and "never reused" in str(error.expected)
     assert "nova token add ann-2" in str(error.next) and error.name == "ann"
-    assert len(catalog.tokens()) == 2
+    assert len(catalog.tokens.all()) == 2
 
 
-def test_a_revoked_token_stays_and_allows_nothing(catalog: SqlCatalog) -> None:
+def test_a_revoked_token_stays_and_allows_nothing(catalog: Catalog) -> None:
     tokens = [mint_token(name, ALL, NOW + timedelta(seconds=n))[1] for n, name in enumerate(["bob", "ann"])]
     for token in tokens:
-        catalog.add_token(token)
-    assert catalog.revoke_token("ann") and not catalog.revoke_token("ann") and not catalog.revoke_token("eve")
-    bob, ann = catalog.tokens()
+        catalog.tokens.add(token)
+    assert catalog.tokens.revoke("ann") and not catalog.tokens.revoke("ann") and not catalog.tokens.revoke("eve")
+    bob, ann = catalog.tokens.all()
     assert bob == tokens[0] and bob.is_valid(NOW)
     assert ann == replace(tokens[1], revoked_at=NOW) and not ann.is_valid(NOW)
 
@@ -166,16 +167,16 @@ def test_two_that_add_the_same_name_at_once(catalog_url: str) -> None:
 
     catalogs = [open_catalog(catalog_url) for _ in range(4)]
 
-    def add(catalog: SqlCatalog) -> Token | None:
+    def add(catalog: Catalog) -> Token | None:
         token = mint_token("ann", ALL, NOW)[1]
         try:
-            catalog.add_token(token)
+            catalog.tokens.add(token)
         except DefinitionConflict:
             return None
         return token
 
     with ThreadPoolExecutor(4) as pool:
         kept = [token for token in pool.map(add, catalogs) if token is not None]
-    assert len(kept) == 1 and catalogs[0].tokens() == kept
+    assert len(kept) == 1 and catalogs[0].tokens.all() == kept
     for catalog in catalogs:
         catalog.close()

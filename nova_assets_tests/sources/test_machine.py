@@ -119,7 +119,7 @@ def test_a_full_disk_below_the_warehouse(small_disk: Path, tmp_path: Path) -> No
     landing.store.receive("actions")
     assert landing.ids() == [1, 2] and len(landing.quarantined()) == 1
     landing.store.runtime.delete_dead_staging()
-    listed = {f.path for n in ("actions", "actions_quarantine") for b in landing.store.catalog.history(n).blocks
+    listed = {f.path for n in ("actions", "actions_quarantine") for b in landing.store.catalog.histories.of(n).blocks
               for f in b.manifest.files}  # fmt: skip
     assert {p.relative_to(small_disk).as_posix() for p in small_disk.rglob("*.parquet")} == listed
 

@@ -242,7 +242,7 @@ def test_the_schema_is_inferred_once_and_then_held_to(tmp_path: Path) -> None:
             (folder / name).write_text(content)
             os.utime(folder / name, (1, 1))
         assert store.receive("bag").rows == 2
-        assert str(store.catalog.channel("bag").schema) == "id bigint, x double"
+        assert str(store.catalog.definitions.channel("bag").schema) == "id bigint, x double"
         (folder / "d.json").write_text('{"id": 3, "y": "new"}\n{"id": 4, "x": 2}')
         os.utime(folder / "d.json", (1, 1))
         found = store.receive("bag")
@@ -264,7 +264,7 @@ def test_only_the_last_hours_are_looked_through(tmp_path: Path) -> None:
     put(100)
     landing.store.receive("actions")
     assert landing.ids() == [0, 2, 9, 50, 100, 102]
-    landing.store.catalog.record_source_listing("actions", now - timedelta(hours=8))
+    landing.store.catalog.arrivals.record_source_listing("actions", now - timedelta(hours=8))
     landing.store.receive("actions")
     assert landing.ids() == [0, 2, 9, 50, 100, 102, 109], "and of the time in which nobody looked"
 
@@ -333,7 +333,7 @@ def test_a_name_that_is_no_text_is_known_to_other_processes(landing: Landing) ->
     found = list(FolderInbox(source, landing.folder).list_arrivals(datetime.now(UTC), None))
     assert len({a.path for a in found}) == 3
     landing.store.receive("actions", look=False)  # registers
-    landing.store.catalog.announce_arrivals("actions", found)
+    landing.store.catalog.arrivals.announce("actions", found)
     landing.store.receive("actions", look=False)
     assert landing.ids() == [1, 2, 3]
 

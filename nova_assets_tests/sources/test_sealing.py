@@ -73,7 +73,7 @@ def test_a_day_is_sealed_once_when_everything_is_in(days: Days) -> None:
     days.store.receive("actions")
     assert days.sealed() == [("2024-01-01", 1, 11, 2)], "in their final form: one file a partition"
     assert days.sealed() == [] and [s.state for s in days.store.seals("actions")] == ["sealed"]
-    head = days.store.catalog.channel("actions").head
+    head = days.store.catalog.definitions.channel("actions").head
     assert days.store.seals("actions")[0].seq == head, "a seal takes no number"
 
 
@@ -149,7 +149,7 @@ def test_small_files_of_a_base_are_put_together_in_the_end(tmp_path: Path) -> No
         days.put(f"{n}.json", *(row(10_000 * n + k * k % 9973, action="view") for k in range(count)))
         days.store.receive("actions")
     days.store.compact("actions")
-    held = [b for b in days.store.catalog.history("actions").blocks if b.kind == "base"]
+    held = [b for b in days.store.catalog.histories.of("actions").blocks if b.kind == "base"]
     assert len(held) == 1 and len(held[0].manifest.files) > 1, "tiers"
     before = days.store.read("actions").to_arrow().sort_by("id")
     days.after(hours=1)
@@ -186,7 +186,7 @@ def test_a_day_is_not_sealed_while_what_the_last_look_found_still_waits(days: Da
     with pytest.raises(nova.CatalogUnavailable):
         days.store.receive("actions")
     days.store.runtime.channel_writer.commit = receiving  # type: ignore[method-assign]
-    assert days.store.catalog.arrival_counts("actions").waiting == 1
+    assert days.store.catalog.arrivals.counts("actions").waiting == 1
     assert days.sealed() == [] and "are still waiting" in days.store.sealable("actions")[1][0].why
     days.store.receive("actions")
     assert days.sealed() == [("2024-01-01", 1, 1, 1)]

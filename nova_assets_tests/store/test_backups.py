@@ -166,14 +166,14 @@ def test_a_backup_that_fails_leaves_nothing_and_holds_nothing(opened: Opener, tm
 
 def hold_and_link(store: Store, folder: Path, name: str) -> None:
     """Put a link that cannot be written into the folder of the next backup, as soon as its hold is recorded."""
-    record_backup = store.catalog.record_backup
+    record_backup = store.catalog.backups.record
 
     def record_and_link(*arguments: object) -> object:
-        del store.catalog.record_backup
+        del store.catalog.backups.record
         (folder / name).symlink_to(folder / "missing" / "file")
         return record_backup(*arguments)  # type: ignore[arg-type]
 
-    store.catalog.record_backup = record_and_link  # type: ignore[method-assign,assignment]
+    store.catalog.backups.record = record_and_link  # type: ignore[method-assign,assignment]
 
 
 def test_postgres_gets_a_list_of_files_and_the_command_for_the_copy(opened: Opener, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_postgres_gets_a_list_of_files_and_the_command_for_the_copy(opened: Open
         "made_at": "2024-01-01T00:00:00+00:00",
         "held_until": "2024-01-08T00:00:00+00:00",
         "catalog": store.catalog.url,
-        "catalog_id": store.catalog.identity(),
+        "catalog_id": store.catalog.identity.get(),
         "warehouse": str(tmp_path / "wh"),
         "files": 2,
         "bytes": summary.bytes,
@@ -273,7 +273,7 @@ def test_a_restored_catalog_holds_the_files_of_its_own_backup(opened: Opener, cl
 
 def restored_store(folder: Path, tmp_path: Path, clock: TestClock) -> Store:
     """A store on a copy of the backup in another folder, over the same warehouse."""
-    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.catalog.open_catalog import open_catalog
     from nova_assets.settings import load_settings
     from nova_assets_tests.stub_engine import StubEngine
 

@@ -174,7 +174,9 @@ def test_a_delivery_that_is_not_recorded_is_repeated(
     insert(store)
     store.run("copy")
     with monkeypatch.context() as patch:
-        patch.setattr(type(store.catalog), "mark_delivered", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            type(store.catalog.notifications), "mark_delivered", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             store.notify()
     assert store.notify().delivered == 2
@@ -242,7 +244,7 @@ def test_failing_upkeep_is_notified_once_until_it_succeeds(
     [body] = receiver.bodies
     assert body["event"] == "upkeep_failing" and body["channel"] == "source"
     assert body["text"] == "the compaction of source is failing: OSError: the disk is full, password=***"
-    assert store.compact("source") is not None and store.catalog.open_problems("upkeep_failing") == {}
+    assert store.compact("source") is not None and store.catalog.notifications.open_problems("upkeep_failing") == {}
 
 
 def test_a_failing_publication_is_notified(
@@ -325,13 +327,15 @@ events = ["failed"]
     )
     runs = opened(nova.Project([nova.bind(nova.Workflowette("post", [post], checks=[answers]))]))
     runs.register(runs.project)
-    runs.catalog.register_notifiers([c.subscription for c in parse_notify_settings(runs.settings.notify).notifiers])
+    runs.catalog.notifications.register_notifiers(
+        [c.subscription for c in parse_notify_settings(runs.settings.notify).notifiers]
+    )
     insert(runs)
     [report] = runs.run("post").checks
     insert(runs, v=-1)
     with pytest.raises(nova.TaskFailed) as failed:
         runs.run("post")
-    told = "".join(traceback.format_exception(failed.value)) + repr(runs.catalog.executions())
+    told = "".join(traceback.format_exception(failed.value)) + repr(runs.catalog.executions.find())
     told += json.dumps([report.as_json(), *(q.notification.as_json() for q in runs.notifications())])
     assert told.count("no answer for url: /*** with ***") >= 3 and "login of *** refused" in told
     assert "0nly-runs" not in told and "onlyruns" not in told
@@ -354,7 +358,7 @@ def test_a_receiver_that_stays_down_does_not_fill_the_catalog(
         "launched",
         "finished",
     ] * 2 and "dropped the oldest 2 notifications" in caplog.text
-    assert [s.dropped for s in store.catalog.notifiers()] == [9], (
+    assert [s.dropped for s in store.catalog.notifications.notifiers()] == [9], (
         "of 12 of copy, and one of the other binding, which is late"
     )
     receiver.statuses.clear()

@@ -80,7 +80,7 @@ ACTIONS = ["insert", "insert", "insert", "delete", "base", "combine", "restore",
 
 def insert(store: nova.Store, channel: str, *keys: int, deleted: bool = False, **options: Any) -> None:
     """Insert rows that carry the number of the insert."""
-    tag = f"{channel}@{store.catalog.channel(channel).head + 1}"
+    tag = f"{channel}@{store.catalog.definitions.channel(channel).head + 1}"
     store.insert(channel, [{"k": k, "tags": tag, "_deleted": deleted} for k in keys], **options)
 
 
@@ -181,7 +181,7 @@ def test_collected_blocks_are_listed(store: nova.Store) -> None:
     for channel in ("orders", "joined"):
         store.compact(channel, force=True)
         store.collect_garbage(channel)
-    assert all(b.kind == "base" for b in store.catalog.history("joined").blocks)
+    assert all(b.kind == "base" for b in store.catalog.histories.of("joined").blocks)
     assert found(store, "joined") == before == ["joined@1", "joined@2", "orders@1", "orders@2"]
 
 
@@ -235,7 +235,7 @@ def step(store: nova.Store, rng: random.Random) -> None:
         store.run(action)
         return
     channel = rng.choice(["orders", "users"])
-    head = store.catalog.channel(channel).head
+    head = store.catalog.definitions.channel(channel).head
     if action == "restore" and head:
         store.restore(channel, rng.randint(1, head))
     elif action == "compact":
@@ -250,7 +250,7 @@ def step(store: nova.Store, rng: random.Random) -> None:
 def check_all_versions(store: nova.Store) -> None:
     used_by: dict[str, set[str]] = {}  # insert -> numbers that changed rows with its tag
     for channel in CHANNELS:
-        for at in range(1, store.catalog.channel(channel).head + 1):
+        for at in range(1, store.catalog.definitions.channel(channel).head + 1):
             inserts = {f"{s.channel}@{s.seq}" for s in store.provenance(channel, at) if s.origin == "insert"}
             assert set(tags_of(*read(store, channel, at=at)).split()) <= inserts, (channel, at)
             for tag in tags_of(

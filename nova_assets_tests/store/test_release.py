@@ -31,7 +31,7 @@ def held(store: Store, owner: str, binding: str | None = "mirror", lease: float 
     """An execution that a process of that name began, and says no more of."""
     cursors = () if binding is None else ("source",)
     store.runtime.register_binding(project.binding("mirror"))
-    begun = store.catalog.begin(
+    begun = store.catalog.executions.begin(
         BeginRequest(
             uuid.uuid4().hex,
             binding,
@@ -66,12 +66,12 @@ def test_one_of_another_host_is_told_and_is_released_by_force_alone(opened: Open
     with pytest.raises(nova.ExecutionInProgress, match="and this host cannot tell whether it is alive") as refused:
         store.release(execution[:8])
     assert f"nova release {execution[:8]} --force" in str(refused.value.next)
-    assert store.catalog.execution(execution).state == "running"
+    assert store.catalog.executions.get(execution).state == "running"
     store.release(execution[:8], force=True)
-    assert store.catalog.execution(execution).state == "aborted" and store.open_executions() == []
+    assert store.catalog.executions.get(execution).state == "aborted" and store.open_executions() == []
     store.run("mirror")
     assert Counter(r["k"] for r in store.read("copy").to_spark()) == {1: 1}  # type: ignore[union-attr]
-    assert not store.catalog.renew_lease(execution, 1, 60), "whoever held it has lost it"
+    assert not store.catalog.executions.renew_lease(execution, 1, 60), "whoever held it has lost it"
 
 
 def test_one_whose_process_is_gone_is_released(opened: Opener, gone: str) -> None:
@@ -81,9 +81,9 @@ def test_one_whose_process_is_gone_is_released(opened: Opener, gone: str) -> Non
     (one,) = store.open_executions()
     assert (one.holder, one.may_end) == ("gone", True)
     assert store.release(reader[:8], dry_run=True).execution.id == reader
-    assert store.catalog.execution(reader).state == "running"
+    assert store.catalog.executions.get(reader).state == "running"
     store.release(reader[:8])
-    assert store.catalog.execution(reader).state == "aborted"
+    assert store.catalog.executions.get(reader).state == "aborted"
     with pytest.raises(nova.ExecutionNotLive, match="no open execution has an id that begins") as unknown:
         store.release(reader[:8])
     assert unknown.value.next == "nova executions"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.model.damage import Damage, RepairOutcome
 from nova_assets.settings import load_settings
 from nova_assets.store.repair import Repair
@@ -117,7 +117,7 @@ def rows_of(store: Store, channel: str, **how: Any) -> dict[int, int]:
 def files_of(store: Store, *ranges: str, channel: str = "source") -> list[Path]:
     return [
         Path(store.settings.warehouse) / f.path
-        for b in store.catalog.history(channel).blocks
+        for b in store.catalog.histories.of(channel).blocks
         if b.range in ranges
         for f in b.manifest.files
     ]
@@ -141,7 +141,7 @@ def test_what_dead_executions_left_is_told_and_swept_when_it_is_time(opened: Ope
     store = filled(opened)
     execution = store.runtime.begin("dedup")
     store.runtime.run_task(execution, "take")
-    staged = store.catalog.staged_blocks(execution.id)[0].folder
+    staged = store.catalog.staging.of(execution.id)[0].folder
     [alive] = found(store)
     assert (alive.kind, alive.cure) == ("staged", None) and "is running, with 1 staged block" in alive.what
     clock.advance(101)
@@ -151,7 +151,7 @@ def test_what_dead_executions_left_is_told_and_swept_when_it_is_time(opened: Ope
     [outcome] = mended(store)
     assert outcome.mended and outcome.damage.kind == "lapsed"
     assert found(store) == [] and not (Path(store.settings.warehouse) / staged).exists()
-    assert store.catalog.execution(execution.id).state == "aborted"
+    assert store.catalog.executions.get(execution.id).state == "aborted"
 
 
 def test_a_live_execution_is_not_disturbed_even_in_the_middle_of_writing(opened: Opener, clock: TestClock) -> None:
@@ -243,7 +243,7 @@ def test_in_a_shared_warehouse_nobodys_data_are_taken_for_orphans(
             assert damage.kind == "orphan" and not damage.wrong and "shared with 1 other catalog" in damage.means
             assert mended(one) == []
         assert folder.exists() and rows_of(other, "source") == {9: 0} and len(rows_of(store, "source")) == 4
-        mark = Path(store.settings.warehouse) / "catalogs" / other.catalog.identity()
+        mark = Path(store.settings.warehouse) / "catalogs" / other.catalog.identity.get()
     mark.unlink()
     assert "blocks/lost" in [o.damage.subject for o in mended(store)] and not folder.exists()
 
@@ -251,8 +251,8 @@ def test_in_a_shared_warehouse_nobodys_data_are_taken_for_orphans(
 def test_a_warehouse_without_a_mark_is_left_until_this_catalog_has_written(opened: Opener, clock: TestClock) -> None:
     store = filled(opened)
     folder = orphan(store, clock)
-    mark = Path(store.settings.warehouse) / "catalogs" / store.catalog.identity()
-    assert mark.read_text() == store.catalog.warehouse_identity_and_address()[0]
+    mark = Path(store.settings.warehouse) / "catalogs" / store.catalog.identity.get()
+    assert mark.read_text() == store.catalog.identity.warehouse()[0]
     mark.unlink()
     [damage] = found(store)
     assert not damage.wrong and "no catalog has written its marker file" in damage.means and mended(store) == []
@@ -337,9 +337,9 @@ def test_what_somebody_needs_by_now_is_not_given_up(opened: Opener) -> None:
     files_of(store, "B3")[0].unlink()
     examined = repair(store).find_damages()
     files_of(store, "Δ(1→2)")[0].unlink()  # not known to the one who mends
-    deltas = [b.id for b in store.catalog.history("source").blocks if b.range != "B3"]
-    assert store.catalog.collect_damaged_blocks("source", [*deltas, *examined.damages[0].concerns]).blocks == ()
-    assert len(store.catalog.history("source").blocks) == 4
+    deltas = [b.id for b in store.catalog.histories.of("source").blocks if b.range != "B3"]
+    assert store.catalog.repairs.collect_damaged_blocks("source", [*deltas, *examined.damages[0].concerns]).blocks == ()
+    assert len(store.catalog.histories.of("source").blocks) == 4
 
 
 @pytest.mark.core
@@ -388,10 +388,12 @@ def test_partitions_are_mended_one_by_one(opened: Opener) -> None:
     for n in (1, 2):
         store.insert("days", [{"day": "mon", "v": n}, {"day": "tue", "v": n}])
     store.compact("days")
-    lost = {b.partition: b for b in store.catalog.history("days").blocks if b.kind == "base"}
+    lost = {b.partition: b for b in store.catalog.histories.of("days").blocks if b.kind == "base"}
     root = Path(store.settings.warehouse)
     (root / lost["day=mon"].manifest.files[0].path).unlink()
-    [delta] = [b for b in store.catalog.history("days").blocks if b.partition == "day=tue" and b.hi == 2 and b.lo == 1]
+    [delta] = [
+        b for b in store.catalog.histories.of("days").blocks if b.partition == "day=tue" and b.hi == 2 and b.lo == 1
+    ]
     (root / delta.manifest.files[0].path).unlink()
     damages = {d.subject: d for d in found(store)}
     assert set(damages) == {"days day=mon", "days day=tue"}

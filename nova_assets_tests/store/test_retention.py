@@ -203,7 +203,7 @@ def test_only_a_partition_can_be_dropped(store: Store) -> None:
 
 def test_for_how_long_is_known_without_the_project(store: Store, opened: Opener, clock: TestClock) -> None:
     stranger = opened()
-    state = stranger.catalog.channel("visits")
+    state = stranger.catalog.definitions.channel("visits")
     assert (state.retain, state.keep_by_column) == ("1d", {"dt": "3d"})
     assert stranger.expired("visits") == ("dt=2023-12-27", "dt=2023-12-28")
     store.insert("visits", [visit("2023-12-31", 4)])
@@ -213,7 +213,7 @@ def test_for_how_long_is_known_without_the_project(store: Store, opened: Opener,
 
     longer = nova.daily("dt", start="2023-12-01", keep="9d")
     store.register(nova.Channel("visits", schema=DDL, partitions=longer, retain="1d"))  # is no other definition
-    state = stranger.catalog.channel("visits")
+    state = stranger.catalog.definitions.channel("visits")
     assert (state.retain, state.keep_by_column) == ("1d", {"dt": "9d"})
     with pytest.raises(nova.DefinitionError, match="keep of the partitions of 'dt' is not a period"):
         nova.daily("dt", start="2023-12-01", keep="long")
@@ -298,7 +298,7 @@ def test_r15_what_a_reader_has_planned_with_stays_while_it_lives(opened: Opener,
     with store.pin("prices") as then:
         planned = then.read("prices")
         compacted_and_collected(opened(store.project), clock)
-        assert len(store.catalog.history("prices").blocks) == 1, "they are marked"
+        assert len(store.catalog.histories.of("prices").blocks) == 1, "they are marked"
         assert [r["k"] for r in planned.to_spark()] == [0, 1, 2]  # type: ignore[union-attr]
     store._retention.deletion_delay = 1
     assert store.delete_collected() == 3
@@ -377,7 +377,7 @@ def test_the_definition_that_was_registered_last_holds(opened: Opener) -> None:
 
     store.register(kept)
     assert retain() == ("30d", "30d")
-    for register in (store.register, lambda c: store.catalog.check_registration([c])):
+    for register in (store.register, lambda c: store.catalog.definitions.check_registration([c])):
         with pytest.raises(
             nova.DefinitionConflict, match="registered with retain='30d', and this definition leaves it out"
         ):

@@ -52,7 +52,7 @@ def three_deltas_and_a_cursor_at_two(opened: Opener, task: nova.Task = take) -> 
 
 
 def ranges(store: Store) -> list[str]:
-    return [b.range for b in store.catalog.history("source").blocks]
+    return [b.range for b in store.catalog.histories.of("source").blocks]
 
 
 def files(tmp_path: Path) -> set[str]:
@@ -129,7 +129,7 @@ def test_r14_no_trigger_fires_and_two_compactions_add_one_base(opened: Opener) -
     heads = {s.channel.name: s.head for s in store.channels()}
     assert store.compact("source") is None, "there is a base at 3 already"
     store.insert("source", [row(9, 9)])
-    seen = store.catalog.history("source")
+    seen = store.catalog.histories.of("source")
 
     def meanwhile(*given: Any) -> Any:
         other.compact("source")
@@ -138,11 +138,11 @@ def test_r14_no_trigger_fires_and_two_compactions_add_one_base(opened: Opener) -
     really = store.runtime.channel_writer.commit
     store.runtime.channel_writer.commit = meanwhile  # type: ignore[method-assign]
     assert store.compact("source") is None
-    assert [b.range for b in store.catalog.history("source").blocks if b.origin == "compact"] == ["B3", "B4"]
-    assert len(store.catalog.history("source").blocks) == len(seen.blocks) + 1
+    assert [b.range for b in store.catalog.histories.of("source").blocks if b.origin == "compact"] == ["B3", "B4"]
+    assert len(store.catalog.histories.of("source").blocks) == len(seen.blocks) + 1
     assert {s.channel.name: s.head for s in store.channels()} == {**heads, "source": 4}
     assert [i.action for i in store.timeline("source")].count("compact") == 2
-    assert all(c.numbers for c in store.catalog.unreported_commits()), "Dagster hears of what takes a number"
+    assert all(c.numbers for c in store.catalog.commits.unreported()), "Dagster hears of what takes a number"
 
 
 def test_files_that_two_blocks_share_outlive_the_first(opened: Opener, tmp_path: Path, clock: TestClock) -> None:
@@ -152,10 +152,10 @@ def test_files_that_two_blocks_share_outlive_the_first(opened: Opener, tmp_path:
     store = opened(nova.Project([], channels=[log]))
     for n in range(3):
         store.insert("log", [row(k, n) for k in range(5 if n == 0 else 1)])
-    large = Compaction(small=store.catalog.history("log").blocks[0].bytes)
+    large = Compaction(small=store.catalog.histories.of("log").blocks[0].bytes)
     store.compact("log", policy=large)
-    [base] = [b for b in store.catalog.history("log").blocks if b.kind == "base"]
-    first = store.catalog.history("log").blocks[0].manifest.files[0].path
+    [base] = [b for b in store.catalog.histories.of("log").blocks if b.kind == "base"]
+    first = store.catalog.histories.of("log").blocks[0].manifest.files[0].path
     assert first in {f.path for f in base.manifest.files} and len(base.manifest.files) == 2
     store.collect_garbage("log")
     clock.advance(2 * 3600)
@@ -173,10 +173,10 @@ def test_partitions_are_compacted_by_themselves(opened: Opener) -> None:
         store.insert("day", [{"p": "a", **row(1, n)}, *([{"p": "b", **row(1, n)}] if n < 2 else [])])
     store.insert("day", [{"p": "b", **row(1, 0), "_deleted": True}])
     store.compact("day", partitions=["p=b"])
-    bases = [(b.partition, b.range, b.rows) for b in store.catalog.history("day").blocks if b.kind == "base"]
+    bases = [(b.partition, b.range, b.rows) for b in store.catalog.histories.of("day").blocks if b.kind == "base"]
     assert bases == [("p=b", "B4", 0)]
     store.compact("day")
-    assert {b.partition: b.range for b in store.catalog.history("day").blocks if b.kind == "base"} == {
+    assert {b.partition: b.range for b in store.catalog.histories.of("day").blocks if b.kind == "base"} == {
         "p=a": "B3",
         "p=b": "B4",
     }
@@ -254,7 +254,7 @@ def test_what_is_written_on_for_a_process_that_is_gone_is_swept_again(opened: Op
     store.insert("source", [row(1, 1)])
     execution = store.runtime.begin("dedup")
     store.runtime.run_task(execution, "take")
-    [staged] = store.catalog.staged_blocks(execution.id)
+    [staged] = store.catalog.staging.of(execution.id)
     folder = Path(store.settings.warehouse) / staged.folder
     clock.advance(1000)
     assert store.runtime.delete_dead_staging() == 1 and not folder.exists()
@@ -282,7 +282,7 @@ def test_r15_a_base_that_nobody_expected_tells_who_cannot_compare(opened: Opener
 
     other = opened(nova.Project([nova.bind(nova.Workflowette("rebuild", [rebuild]))]))
     other.register(other.project)
-    assert store.catalog.channel("source").may_get_base
+    assert store.catalog.definitions.channel("source").may_get_base
     if by_task:
         other.insert("wanted", [row(8, 8)])
         other.run("rebuild")

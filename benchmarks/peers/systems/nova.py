@@ -85,7 +85,7 @@ class Nova(Sparked):
         return len(rows.filter(pc.invert(rows["_deleted"])).select(COLUMNS))
 
     def live(self) -> tuple[int, int]:
-        blocks = self.store.catalog.history("facts").blocks
+        blocks = self.store.catalog.histories.of("facts").blocks
         newest = max((b.hi for b in blocks if b.kind == "base"), default=0)
         files = [f for b in blocks if b.hi > newest or (b.kind == "base" and b.hi == newest) for f in b.manifest.files]
         return len(files), sum(f.bytes for f in files)

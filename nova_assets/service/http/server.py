@@ -65,7 +65,7 @@ class GuardedApp:
         app: the routes. They find ``caller`` and ``request_id`` in ``request.state``. They may set ``channel`` and
             ``execution_id`` there for the log.
         exposure: how the service is reached. See ``resolve_exposure``.
-        find_token: lookup of a token by its id, such as ``Catalog.token``.
+        find_token: lookup of a token by its id, such as ``Catalog.tokens.get``.
         now: clock for the expiry of tokens, such as ``Catalog.now``.
         metrics: metrics of the service. By default, new ones.
     """

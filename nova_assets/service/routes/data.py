@@ -257,7 +257,7 @@ def _insert_body(
     idempotency_key: str | None,
     dry_run: bool,
 ) -> Commit | CheckedShape:
-    state = service.store.catalog.channel(service.store.known(channel))
+    state = service.store.catalog.definitions.channel(service.store.known(channel))
     merge_model = merge_model_by_name(state.channel, merge, merge_key or ())
     max_bytes, max_seconds = MAX_EXPANSION * service.config.max_body, DECODE_TIME_SHARE * service.config.request_seconds
     rows = service.decoders.decode(body_file, format_, state.schema, max_bytes, max_seconds)
@@ -294,7 +294,7 @@ def _stream_response(
 
 def _keys_as_table(service: ServiceState, channel: str, keys: list[dict[str, Any]]) -> pa.Table:
     """Keys as a table with the types of the channel."""
-    state = service.store.catalog.channel(channel)
+    state = service.store.catalog.definitions.channel(channel)
     key_columns = state.channel.merge.key
     if not key_columns:
         raise DefinitionError(

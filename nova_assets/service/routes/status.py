@@ -50,8 +50,8 @@ def channels(caller: CallerDependency, service: ServiceDependency) -> list[Chann
 @router.get("/channels/{channel}")
 def channel(channel: ChannelName, caller: ReaderDependency, service: ServiceDependency) -> ChannelShape:
     """One channel, with its head. Rows and bytes count all retained blocks."""
-    states = service.store.catalog.channels(channel)
-    return ChannelShape.of(states[0] if states else service.store.catalog.channel(channel))
+    states = service.store.catalog.definitions.channels(channel)
+    return ChannelShape.of(states[0] if states else service.store.catalog.definitions.channel(channel))
 
 
 @router.get("/channels/{channel}/schema")
@@ -59,8 +59,8 @@ def schema(
     channel: ChannelName, caller: ReaderDependency, service: ServiceDependency, at: VersionNumber = None
 ) -> SchemaShape:
     """Columns of a channel at its head or at a number."""
-    head = service.store.catalog.channel(channel).head
-    history = service.store.catalog.history(channel, at, since=head if at is None else at)
+    head = service.store.catalog.definitions.channel(channel).head
+    history = service.store.catalog.histories.of(channel, at, since=head if at is None else at)
     columns = None if history.schema is None else [Column(**c) for c in history.schema.as_json()]
     return SchemaShape(channel=channel, at=history.head, columns=columns)
 
@@ -71,7 +71,7 @@ def partitions(
 ) -> list[PartitionShape]:
     """Partitions with data, by name. Rows and bytes count all retained blocks."""
     scope = service.parse_scope(channel, partition)
-    return [PartitionShape.of(p) for p in service.store.catalog.partitions(channel, scope)]
+    return [PartitionShape.of(p) for p in service.store.catalog.histories.partitions(channel, scope)]
 
 
 @router.get("/channels/{channel}/blocks")
@@ -86,7 +86,7 @@ def blocks(
     """Blocks with their files, newest first, up to the limit. All blocks of the last number are included. For the next
     page, pass that number minus one as ``at``."""
     scope = service.parse_scope(channel, partition)
-    return [BlockShape.of(b) for b in service.store.catalog.blocks(channel, at, scope, limit)]
+    return [BlockShape.of(b) for b in service.store.catalog.histories.blocks(channel, at, scope, limit)]
 
 
 @router.get("/channels/{channel}/timeline")
@@ -95,7 +95,7 @@ def timeline(
 ) -> list[InstantShape]:
     """The latest instants, oldest first, with instants in progress last. Binding and details are included only if the
     caller may read all channels of the binding."""
-    definition_by_binding = service.store.catalog.bindings()
+    definition_by_binding = service.store.catalog.definitions.bindings()
     return [
         InstantShape.of(_redact_instant(caller, i, definition_by_binding))
         for i in service.store.timeline(channel, limit)
@@ -106,9 +106,9 @@ def timeline(
 def pending(channel: ChannelName, caller: ReaderDependency, service: ServiceDependency) -> PendingShape:
     """Executions in progress that will change a channel."""
     service.channel_definition(channel)
-    definition_by_binding = service.store.catalog.bindings()
+    definition_by_binding = service.store.catalog.definitions.bindings()
     executions = [
-        e for e in service.store.catalog.running_executions() if _will_change_channel(e, channel, definition_by_binding)
+        e for e in service.store.catalog.executions.running() if _will_change_channel(e, channel, definition_by_binding)
     ]
     shapes = [ExecutionShape.of_execution(_redact_execution(caller, e)) for e in executions]
     return PendingShape(
@@ -121,7 +121,9 @@ def pending(channel: ChannelName, caller: ReaderDependency, service: ServiceDepe
 @router.get("/cursors")
 def cursors(caller: CallerDependency, service: ServiceDependency, binding: Binding = None) -> list[CursorShape]:
     """Cursors of bindings on the channels that the caller may read."""
-    return [CursorShape.of(c) for c in service.store.catalog.cursors(binding) if caller.has_right("read", c.channel)]
+    return [
+        CursorShape.of(c) for c in service.store.catalog.cursors.find(binding) if caller.has_right("read", c.channel)
+    ]
 
 
 @router.get("/executions")
@@ -134,11 +136,11 @@ def executions(
 ) -> list[ExecutionShape]:
     """Executions of bindings, latest first. Only those whose channels the caller may all read."""
     readable_channels = (
-        None if caller.token is None else caller.channels_with_right("read", service.store.catalog.heads())
+        None if caller.token is None else caller.channels_with_right("read", service.store.catalog.scheduler.heads())
     )
     return [
         ExecutionShape.of_execution(e)
-        for e in service.store.catalog.executions(binding, limit, state=state, among_channels=readable_channels)
+        for e in service.store.catalog.executions.find(binding, limit, state=state, among_channels=readable_channels)
     ]
 
 
@@ -148,7 +150,7 @@ def execution(
 ) -> ExecutionShape:
     """One execution of a binding, an insert or a read."""
     try:
-        stored_execution = service.store.catalog.execution(execution)
+        stored_execution = service.store.catalog.executions.get(execution)
     except ExecutionNotLive:
         stored_execution = None
     if stored_execution is None or not _may_read_all(caller, stored_execution.pins):
@@ -168,13 +170,15 @@ def firings(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[FiringShape]:
     """Firings of triggers, latest first. Only those of bindings whose channels the caller may all read."""
-    definition_by_binding = service.store.catalog.bindings()
+    definition_by_binding = service.store.catalog.definitions.bindings()
     readable_bindings = [
         name
         for name, definition in definition_by_binding.items()
         if _may_read_all(caller, definition["channels"].values())
     ]
-    return [FiringShape.of(f) for f in service.store.catalog.firings(binding, limit, among_bindings=readable_bindings)]
+    return [
+        FiringShape.of(f) for f in service.store.catalog.firings.find(binding, limit, among_bindings=readable_bindings)
+    ]
 
 
 def _may_read_all(caller: Caller, channel_names: Iterable[str]) -> bool:

@@ -180,7 +180,7 @@ def test_a_base_in_which_a_key_comes_twice_is_refused_wherever_files_end(tmp_pat
         with pytest.raises(nova.BadKey, match="200 keys"):
             store.insert("c", rows, kind="base")
         store.insert("c", rows[::2], kind="base")
-        [base] = store.catalog.history("c").blocks
+        [base] = store.catalog.histories.of("c").blocks
         assert len(base.manifest.files) > 1
 
 

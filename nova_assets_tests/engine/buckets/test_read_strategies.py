@@ -63,7 +63,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> Any:
 
 
 def test_every_way_gives_the_same_rows(store: Store) -> None:
-    head = store.catalog.history("c").head
+    head = store.catalog.histories.of("c").head
     plans = [store.read("c", at=n).plan for n in (1, 3, 5, head)]
     plans += [store.read("c", since=a, at=b).plan for a, b in ((0, 4), (1, 4), (4, 5), (3, 6), (6, 7), (1, head))]
     kinds: Counter[type] = Counter()
@@ -83,7 +83,7 @@ def test_every_way_gives_the_same_rows(store: Store) -> None:
 def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = store.read("c").plan
     everything = store.engine.frames.to_arrow(store.engine.reader.read(plan))
-    key = list(store.catalog.history("c").merge.key)
+    key = list(store.catalog.histories.of("c").merge.key)
     some = everything.select(key).slice(5, 90)
     strange = some.slice(0, 3).set_column(key.index("k"), "k", pa.array([-1, 10**9, None], pa.int64()))
     asked = pa.concat_tables([some, some.slice(0, 1), strange])

@@ -88,7 +88,7 @@ def test_a_base_that_is_small_beside_its_deltas(name: str, tmp_path: Path, spark
 
 
 def check(store: Store, channel: nova.Channel) -> None:
-    engine, snapshot = store.engine, modes.snapshot(store.catalog.history("c"))
+    engine, snapshot = store.engine, modes.snapshot(store.catalog.histories.of("c"))
     assert isinstance(engine, SparkEngine) and snapshot.schema is not None
     expected = multiset(engine.frames.to_arrow(engine.reader.read(snapshot)))
     places = set()

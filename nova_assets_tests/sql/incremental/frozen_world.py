@@ -85,7 +85,7 @@ class World:
 
     def run(self) -> None:
         """Run the dataset, and check which rows it has then."""
-        before, today = self.stored() if self.store.catalog.channel("totals").head else [], self.now.date()
+        before, today = self.stored() if self.store.catalog.definitions.channel("totals").head else [], self.now.date()
         self.store.run("totals")
         expected = self.computed()
         if before:

@@ -124,7 +124,7 @@ def test_a_writer_that_makes_no_base_is_refused_until_the_base(deploy: Any) -> N
     again = deploy("full", totals=RENAMED)
     totals = next(c.channel for c in again.store.channels() if c.channel.name == "totals")
     task = nova.task(name="by_hand", consumes=nova.all(ORDERS), produces=nova.base(totals))(by_hand)
-    again.store.catalog.register([], [nova.bind(nova.Workflowette("by_hand", [task]))])  # it makes a base
+    again.store.catalog.definitions.register([], [nova.bind(nova.Workflowette("by_hand", [task]))])  # it makes a base
     assert again.tick() == ["totals"]
     again.check()
     deploy("full", totals="INSERT INTO totals " + RENAMED)

@@ -93,7 +93,7 @@ def test_rows_that_cannot_be_computed_again_are_not_made_up(spark: Any, tmp_path
         store.run("totals")
         damage(store, "truncated")
         store.insert("orders", [{"id": 0, "site": 1, "a": 100}])
-        head = store.catalog.channel("totals").head
+        head = store.catalog.definitions.channel("totals").head
         with pytest.raises(nova.FileMissing, match="was changed after it was committed"):
             store.run("totals")
-        assert store.catalog.channel("totals").head == head
+        assert store.catalog.definitions.channel("totals").head == head

@@ -76,10 +76,10 @@ def test_changes_of_frozen_rows_are_reported(spark: Any, tmp_path: Path) -> None
             facts = store.timeline("totals")[-1].details["tasks"][0]["facts"]["maintenance"]
             assert facts["strategy"] == "changes"
             assert facts["frozen_changes"] == {"rows": 4, "sums": 2}[query]
-            head = store.catalog.channel("totals").head
+            head = store.catalog.definitions.channel("totals").head
             store.insert("orders", [{**order, "day": date(2024, 5, 18), "id": 18, "amount": 9}])
             store.run("totals")
-            assert store.catalog.channel("totals").head == head, "nothing is written"
+            assert store.catalog.definitions.channel("totals").head == head, "nothing is written"
 
 
 @pytest.mark.core

@@ -102,7 +102,7 @@ def test_nobody_sees_hidden_columns(world: World) -> None:
         assert any(name.startswith("_nova_hidden_") for name in stored_names(store))
         columns = ["site", "s", "m", "mean", "lo", "hi", "q"]
         assert store.read("result").to_arrow().column_names == columns
-        schema = store.catalog.channel("result").schema
+        schema = store.catalog.definitions.channel("result").schema
         assert schema is not None and list(schema.of_files.names) == columns
         changes = store.read("result", since=1).to_arrow()
         assert set(changes.column_names) == {*columns, "_deleted"}
@@ -118,7 +118,7 @@ def test_a_row_of_a_user_has_no_hidden_columns(world: World) -> None:
     with world.open() as store:
         with pytest.raises(nova.SchemaMismatch, match="'_nova_hidden_x' has a reserved name"):
             store.insert("orders", [{"id": 1, "site": "a", "a": 1, "d": None, "t": "x", "_nova_hidden_x": 1}])
-        assert store.catalog.channel("orders").head == 0
+        assert store.catalog.definitions.channel("orders").head == 0
 
 
 @pytest.mark.long
@@ -140,8 +140,8 @@ def test_the_result_is_right_whatever_happens_to_the_stored_rows(world: World, n
             elif event == "insert":
                 site, nothing = rng.choice("abz"), {"s": None, "m": None, "lo": None, "hi": None, "q": None}
                 store.insert("result", [{"site": site, **nothing, "mean": 5.0}])
-            elif event == "restore" and store.catalog.channel("result").head > 2:
-                store.restore("result", at=store.catalog.channel("result").head - 1)
+            elif event == "restore" and store.catalog.definitions.channel("result").head > 2:
+                store.restore("result", at=store.catalog.definitions.channel("result").head - 1)
             world.change(store, rng.choice([1, 5, 20]))
             world.run(store)
     finally:

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import SqlCatalog
+from nova_assets.catalog.history import Histories
 from nova_assets.sql.incremental import operator_sql
 from nova_assets_tests.effort import long_except
 from nova_assets_tests.sql.incremental.spark_recompute import create_views, stored_rows
@@ -79,7 +79,7 @@ def test_other_digits_in_the_stored_rows(store: nova.Store) -> None:
     shifted = [r | {"total": math.nextafter(r["total"], 1), "_deleted": False} for r in stored]
     store.insert("result", shifted)
     store.insert("orders", [{"id": 2, "user": 1, "amount": 0.7}])
-    with mock.patch.object(SqlCatalog, "is_written_by_others", lambda *_: False):
+    with mock.patch.object(Histories, "is_written_by_others", lambda *_: False):
         assert run(store) == "changes"
 
 
@@ -121,5 +121,5 @@ def test_a_stored_row_that_is_missing(store: nova.Store) -> None:
     stored = store.read("result").to_arrow().to_pylist()
     store.insert("result", [r | {"_deleted": True} for r in stored if r.get("side", 0) == 0])
     store.insert("orders", [{"id": 2, "user": 1, "amount": 0.7}])
-    with mock.patch.object(SqlCatalog, "is_written_by_others", lambda *_: False):
+    with mock.patch.object(Histories, "is_written_by_others", lambda *_: False):
         assert run(store) == "changes", "the rows with changed keys are written whatever is stored"

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import SqlCatalog
+from nova_assets.catalog.history import Histories
 from nova_assets_tests.sql.incremental.spark_recompute import create_views, stored_rows
 
 pytestmark = pytest.mark.spark
@@ -169,7 +169,7 @@ def test_a_chain_of_multisets(bench: Any) -> None:
     assert kept.head() == head, "what was added was removed again"
 
 
-UNNOTICED = mock.patch.object(SqlCatalog, "is_written_by_others", lambda *_: False)
+UNNOTICED = mock.patch.object(Histories, "is_written_by_others", lambda *_: False)
 
 
 @UNNOTICED
