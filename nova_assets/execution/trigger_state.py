@@ -98,11 +98,7 @@ class KnownRuns:
         return is_owner_dead(owner)
 
     def runs_of_firing(self, firing: Firing, executions: tuple[FiringRun, ...]) -> tuple[FiringRun, ...]:
-        """Runs of a firing.
-
-        Args:
-            executions: its executions.
-        """
+        """Runs of a firing that has these executions."""
         return executions
 
     def can_run(self, binding: Binding, partitions: Collection[str]) -> Callable[[str], bool]:
@@ -195,9 +191,8 @@ def load_cursor_switch(binding: Binding, catalog: Catalog, to: SwitchTarget) -> 
             unpartitioned executions.
     """
     cursors = catalog.cursors.find(binding.name)
-    heads = {
-        s.channel.name: s.head for s in catalog.definitions.channels()
-    }  # before the partitions: see plan_cursor_switch
+    # Before the partitions: see plan_cursor_switch.
+    heads = {s.channel.name: s.head for s in catalog.definitions.channels()}
     channels = dict.fromkeys((*binding.reads, *binding.writes))
     return plan_cursor_switch(binding, to, cursors, heads, {c.name: _list_partitions(c, catalog) for c in channels})
 
@@ -337,9 +332,8 @@ def list_unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
     shared = {
         c.name for c in _input_channels(binding) if set(c.partition_columns) & {d.column for d in binding.dimensions}
     }
-    channel_heads = (
-        {s.channel.name: s.last_data_seq for s in catalog.definitions.channels()} if consumed - shared else {}
-    )
+    states = catalog.definitions.channels() if consumed - shared else []
+    channel_heads = {s.channel.name: s.last_data_seq for s in states}
 
     def newest_data_seq(partition: str, channel: str) -> int:
         return heads[partition].get(channel, 0) if channel in shared else channel_heads.get(channel, 0)

@@ -388,15 +388,13 @@ def test_partitions_are_mended_one_by_one(opened: Opener) -> None:
     for n in (1, 2):
         store.insert("days", [{"day": "mon", "v": n}, {"day": "tue", "v": n}])
     store.compact("days")
-    lost = {b.partition: b for b in store.catalog.histories.of("days").blocks if b.kind == "base"}
-    root = Path(store.settings.warehouse)
-    (root / lost["day=mon"].manifest.files[0].path).unlink()
-    [delta] = [
-        b for b in store.catalog.histories.of("days").blocks if b.partition == "day=tue" and b.hi == 2 and b.lo == 1
-    ]
-    (root / delta.manifest.files[0].path).unlink()
-    damages = {d.subject: d for d in found(store)}
-    assert set(damages) == {"days day=mon", "days day=tue"}
-    assert damages["days day=tue"].concerns == (delta.id,), "nobody needs it: there is a base"
+    blocks = store.catalog.histories.of("days").blocks
+    lost = {b.partition: b for b in blocks if b.kind == "base"}
+    [delta] = [b for b in blocks if b.partition == "day=tue" and b.hi == 2 and b.lo == 1]
+    for block in (lost["day=mon"], delta):
+        (Path(store.settings.warehouse) / block.manifest.files[0].path).unlink()
+    concerns = {d.subject: d.concerns for d in found(store)}
+    assert set(concerns) == {"days day=mon", "days day=tue"}
+    assert concerns["days day=tue"] == (delta.id,), "nobody needs it: there is a base"
     assert all(o.mended for o in mended(store)) and found(store) == []
     assert len(store.read("days").to_spark()) == 4  # type: ignore[arg-type]
