@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, Select, delete, select
 
 from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.leases import is_unended_with_lapsed_lease
@@ -27,31 +27,30 @@ def delete_reader(c: Connection, execution_id: str) -> None:
     _delete_executions(c, list(c.execute(query).scalars()))
 
 
-def delete_dead_readers(database: Database, grace_seconds: float) -> int:
-    """Delete the rows of readers that were killed, and of readers that older versions aborted.
+def dead_readers(now: datetime, grace_seconds: float) -> Select[str]:
+    """Query for a batch of readers that were killed, or that older versions aborted.
 
     Args:
         grace_seconds: seconds after the end of its lease until a reader counts as killed.
-
-    Returns:
-        Number of deleted readers. They are deleted in transactions of bounded size.
     """
-    has_lapsed = is_unended_with_lapsed_lease(database.clock() - timedelta(seconds=grace_seconds))
+    has_lapsed = is_unended_with_lapsed_lease(now - timedelta(seconds=grace_seconds))
     has_ended = executions.c.state.in_(["aborted", "failed"])
-    query = select(executions.c.id).where(_IS_READER, has_ended | has_lapsed).limit(_READERS_PER_TRANSACTION)
+    return select(executions.c.id).where(_IS_READER, has_ended | has_lapsed).limit(_READERS_PER_TRANSACTION)
+
+
+def delete_dead_readers(database: Database, readers: Select[str]) -> None:
+    """Delete the rows of dead readers, in transactions of bounded size.
+
+    Args:
+        readers: query of ``dead_readers``.
+    """
 
     def delete_batch(c: Connection) -> int:
-        return _delete_executions(c, list(c.execute(query.with_for_update(skip_locked=True)).scalars()))
+        return _delete_executions(c, list(c.execute(readers.with_for_update(skip_locked=True)).scalars()))
 
-    if database.read(lambda c: c.execute(query.limit(1)).first()) is None:
-        return 0
-    deleted = 0
     for _ in range(_MAX_TRANSACTIONS):
-        count = database.write(delete_batch)
-        deleted += count
-        if count < _READERS_PER_TRANSACTION:
+        if database.write(delete_batch) < _READERS_PER_TRANSACTION:
             break
-    return deleted
 
 
 def _delete_executions(c: Connection, execution_ids: Sequence[str]) -> int:

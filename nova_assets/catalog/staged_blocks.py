@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, u
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.execution_rows import SKIPPED_FOLDER, read_executions
 from nova_assets.catalog.leases import abort_lapsed_executions, is_unended_with_lapsed_lease
-from nova_assets.catalog.read_pins import delete_dead_readers
+from nova_assets.catalog.read_pins import dead_readers, delete_dead_readers
 from nova_assets.catalog.rollbacks import record_rollbacks
 from nova_assets.catalog.tables import executions, staged_blocks
 from nova_assets.errors import ExecutionNotLive
@@ -101,8 +101,8 @@ class StagingArea(CatalogPart):
             grace_seconds: the grace period.
             resweep_after: seconds after which swept blocks are swept a second and last time.
         """
-        delete_dead_readers(self.database, grace_seconds)
         now = self.database.clock()
+        readers = dead_readers(now, grace_seconds)
         ended_before = now - timedelta(seconds=grace_seconds)
         lapsed = select(executions.c.id).where(is_unended_with_lapsed_lease(ended_before)).limit(1)
         # For a lapsed execution, the grace period starts at the end of its lease, not at the abort.
@@ -119,14 +119,16 @@ class StagingArea(CatalogPart):
             )
         )
 
-        def read_blocks(c: Connection) -> tuple[bool, list[StagedBlock]]:
+        def read_blocks(c: Connection) -> tuple[bool, bool, list[StagedBlock]]:
             blocks = [_staged_block_from_row(r) for r in c.execute(query).mappings()]
-            return c.execute(lapsed).first() is not None, blocks
+            return c.execute(readers).first() is not None, c.execute(lapsed).first() is not None, blocks
 
-        has_lapsed, blocks = self.database.read(read_blocks)
+        has_dead_readers, has_lapsed, blocks = self.database.read(read_blocks)
+        if has_dead_readers:
+            delete_dead_readers(self.database, readers)
         if has_lapsed:
             self.database.write(lambda c: abort_lapsed_executions(c, self.database, ended_before))
-            _, blocks = self.database.read(read_blocks)
+            *_, blocks = self.database.read(read_blocks)
         return blocks
 
     def executions_with_blocks(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
