@@ -235,7 +235,7 @@ def test_the_error_of_a_binding_does_not_stop_the_others(ticks: Ticks, monkeypat
             raise ValueError("its row is damaged")
         return last_firing(binding, partition)
 
-    monkeypatch.setattr(ticks.store.catalog.firings.find, "last", broken)
+    monkeypatch.setattr(ticks.store.catalog.firings, "last", broken)
     ticks.insert(0, 1, 2)
     assert ticks.tick() == ["b0#1#1", "b2#1#1"]
     ticks.insert(1)

@@ -144,7 +144,7 @@ def test_the_error_of_a_binding_does_not_stop_the_others(
 
     insert(store, 1)
     with monkeypatch.context() as damage:
-        damage.setattr(store.catalog.firings.find, "last", broken)
+        damage.setattr(store.catalog.firings, "last", broken)
         a, other = store.run_due(follow=True)
     assert a.binding == "a" and "its row is damaged" in str(a.error) and other.execution is not None
     assert names(store.run_due(follow=True)) == ["a", "b"]

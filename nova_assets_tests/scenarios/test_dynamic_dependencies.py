@@ -118,7 +118,7 @@ def test_rows_that_change_while_an_execution_begins(store: Store, monkeypatch: p
         open_days(store, *DAYS)
         return begin(request)
 
-    monkeypatch.setattr(store.catalog.executions.find, "begin", change_first)
+    monkeypatch.setattr(store.catalog.executions, "begin", change_first)
     with pytest.raises(InputsMissing, match="channel 'calendar', which decides what report reads, has changed"):
         store.run("report")
     assert not store.read("report").to_arrow().num_rows
