@@ -10,7 +10,13 @@ from sqlalchemy import Connection, and_, func, insert, select, update
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.scheduler_state import upsert_backfill_requests, withdraw_backfill
 from nova_assets.catalog.tables import backfill_parts, backfills, blocks, executions
-from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPartition, BackfillPartitionState, ExecutionCost
+from nova_assets.model.scheduler_state import (
+    PRIORITIES,
+    Backfill,
+    BackfillPartition,
+    BackfillPartitionState,
+    ExecutionCost,
+)
 from nova_assets.nova_error import NovaError
 
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}

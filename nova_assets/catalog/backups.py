@@ -21,7 +21,7 @@ from nova_assets.catalog.tables import backups, blocks, catalog_identity, channe
 from nova_assets.errors import CatalogUnavailable, NotSupported
 from nova_assets.masking import is_secret_name
 from nova_assets.model.backup import Backup, BackupContent
-from nova_assets.model.external_files import is_external_path
+from nova_assets.model.file_source import is_external_path
 
 
 class Backups(CatalogPart):

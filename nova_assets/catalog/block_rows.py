@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, Select, select
 from nova_assets.catalog.database.transactions import batched
 from nova_assets.catalog.tables import blocks, files
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.file_source import ExternalFolder
 from nova_assets.model.key_layout import KeyLayout, key_placement_from_json
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema

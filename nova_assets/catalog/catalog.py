@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from nova_assets.catalog.arrivals import Arrivals
+    from nova_assets.catalog.arrivals import Arrivals, Seals
     from nova_assets.catalog.backfills import Backfills
     from nova_assets.catalog.backups import Backups
     from nova_assets.catalog.commits import Commits
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nova_assets.catalog.published_versions import PublishedVersions
     from nova_assets.catalog.repairs import Repairs
     from nova_assets.catalog.scheduler_state import SchedulerState
-    from nova_assets.catalog.seals import Seals
     from nova_assets.catalog.staged_blocks import StagingArea
     from nova_assets.catalog.timelines import Timelines
     from nova_assets.catalog.tokens import Tokens

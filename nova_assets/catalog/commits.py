@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, update
 
-from nova_assets.catalog.arrivals import record_arrival_outcomes
+from nova_assets.catalog.arrivals import insert_seals, record_arrival_outcomes, reopen_or_reject_sealed_groups
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.commit_preconditions import check_preconditions, commit_conflict
 from nova_assets.catalog.commit_rows import (
@@ -24,11 +24,9 @@ from nova_assets.catalog.cursors import cursor_conditions
 from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.execution_rows import delete_skip_markers, lock_execution, mark_aborted
 from nova_assets.catalog.external_sources import set_source_versions
-from nova_assets.catalog.maintained_outputs import mark_outputs_of_other_writers
 from nova_assets.catalog.notification_outbox import notify_finished, notify_set_aside
 from nova_assets.catalog.published_versions import mark_versions_shown
-from nova_assets.catalog.scheduler_state import delete_fulfilled_requests
-from nova_assets.catalog.seals import insert_seals, reopen_or_reject_sealed_groups
+from nova_assets.catalog.scheduler_state import delete_fulfilled_requests, mark_outputs_of_other_writers
 from nova_assets.catalog.tables import (
     blocks,
     channels,

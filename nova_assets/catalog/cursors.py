@@ -14,7 +14,7 @@ from nova_assets.catalog.tables import bindings, blocks, channels, cursors, exec
 from nova_assets.errors import CommitConflict
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.commit import MoveCursor
-from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch
+from nova_assets.model.execution import CursorPosition, CursorSwitch
 from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
 
 

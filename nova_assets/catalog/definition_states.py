@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, delete, inse
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database.transactions import query_as_dict
-from nova_assets.catalog.definition_tables import definition_states
+from nova_assets.catalog.definition_versions import definition_states
 from nova_assets.catalog.execution_rows import mark_aborted
 from nova_assets.catalog.external_sources import delete_source_versions
 from nova_assets.catalog.garbage_collection import mark_collected

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import JSON, Column, Connection, Integer, String, Table, Text, func, insert, select
 
 from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.database.column_types import UtcMicroseconds
 from nova_assets.catalog.database.transactions import batched, query_as_dict
-from nova_assets.catalog.definition_tables import definition_versions
+from nova_assets.catalog.tables import metadata
 from nova_assets.model.registered_definition import (
     Definition,
     DefinitionKey,
@@ -17,6 +18,33 @@ from nova_assets.model.registered_definition import (
     DefinitionVersion,
     changed_parts,
 )
+
+definition_versions = Table(
+    "nova_definition_versions",
+    metadata,
+    Column("kind", String(16), primary_key=True),
+    Column("name", String(256), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("definition", JSON, nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("at", UtcMicroseconds, nullable=False),
+    Column("by", Text, nullable=False),
+)
+
+definition_states = Table(
+    "nova_definition_states",
+    metadata,
+    # Only definitions that are paused or removed have a row.
+    Column("kind", String(16), primary_key=True),
+    Column("name", String(256), primary_key=True),
+    Column("paused_at", UtcMicroseconds),
+    Column("paused_by", Text),
+    Column("removed_at", UtcMicroseconds),
+    Column("removed_by", Text),
+    # Time at which garbage collection made the removal final.
+    Column("collected_at", UtcMicroseconds),
+)
+
 
 _NAMES_PER_QUERY = 500
 

@@ -21,10 +21,8 @@ from nova_assets.catalog.definition_states import (
     read_statuses,
     without_renewable,
 )
-from nova_assets.catalog.definition_tables import definition_states
-from nova_assets.catalog.definition_versions import insert_versions, unversioned_definitions
-from nova_assets.catalog.maintained_outputs import mark_redefined_outputs
-from nova_assets.catalog.scheduler_state import upsert_backfill_requests
+from nova_assets.catalog.definition_versions import definition_states, insert_versions, unversioned_definitions
+from nova_assets.catalog.scheduler_state import mark_redefined_outputs, upsert_backfill_requests
 from nova_assets.catalog.tables import bindings, blocks, catalog_identity, channels, commit_numbers, commits
 from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.errors import DefinitionConflict, DefinitionError

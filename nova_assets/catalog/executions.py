@@ -21,9 +21,8 @@ from nova_assets.catalog.execution_rows import (
     read_executions,
     storable_text,
 )
-from nova_assets.catalog.leases import is_live
+from nova_assets.catalog.leases import delete_reader, is_live
 from nova_assets.catalog.notification_outbox import notify_failed, notify_launched
-from nova_assets.catalog.read_pins import delete_reader
 from nova_assets.catalog.tables import executions, pins
 from nova_assets.model.execution import BeginRequest, Execution, ExecutionState, Pin
 

@@ -15,7 +15,7 @@ from nova_assets.catalog.database.transactions import query_as_dict
 from nova_assets.catalog.leases import live_condition
 from nova_assets.catalog.notification_outbox import notify_abandoned
 from nova_assets.catalog.tables import bindings, channels, executions, firings
-from nova_assets.model.firing import Firing, FiringRun, FiringRunState
+from nova_assets.model.execution import Firing, FiringRun, FiringRunState
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.scheduler_state import RunningTask
 

@@ -30,7 +30,7 @@ from nova_assets.catalog.tables import (
 from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.catalog.timelines import read_history_of_partitions
 from nova_assets.model.block import Block
-from nova_assets.model.retention import CollectedGarbage, ConsumerPosition, PinnedRead, RetentionState
+from nova_assets.model.channel_state import CollectedGarbage, ConsumerPosition, PinnedRead, RetentionState
 from nova_assets.plan.garbage_collection import blocks_to_collect, retention_verdicts
 
 _ITEMS_PER_QUERY = 500

@@ -29,8 +29,7 @@ from nova_assets.catalog.tables import (
 from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
-from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
-from nova_assets.model.channel_state import Cursor, PartitionState, UnreadData
+from nova_assets.model.channel_state import BlockSpan, ChannelOutline, Cursor, PartitionState, UnreadData
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE, is_in_scope, scopes_overlap
 from nova_assets.model.schema import Schema

@@ -9,12 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, RowMapping, insert, select
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    RowMapping,
+    String,
+    Table,
+    Text,
+    insert,
+    select,
+)
 
-from nova_assets.catalog.notification_tables import notifications, notifiers
-from nova_assets.catalog.tables import executions
+from nova_assets.catalog.database.column_types import UtcMicroseconds
+from nova_assets.catalog.tables import executions, metadata
 from nova_assets.model.arrival import ArrivalOutcome
-from nova_assets.model.firing import Firing
+from nova_assets.model.execution import Firing
 from nova_assets.model.notification import (
     Notification,
     NotificationEvent,
@@ -23,6 +36,48 @@ from nova_assets.model.notification import (
     describe_set_aside,
     shorten_text,
 )
+
+notifiers = Table(
+    "nova_notifiers",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("events", JSON, nullable=False),
+    Column("bindings", JSON, nullable=False),
+    # Last time at which a process was ready to deliver.
+    Column("seen_at", UtcMicroseconds, nullable=False),
+    # Process that delivers now.
+    Column("owner", Text),
+    Column("lease_until", UtcMicroseconds),
+    # Number of notifications that were dropped, because too many waited.
+    Column("dropped", BigInteger, nullable=False, server_default="0"),
+)
+
+notifications = Table(
+    "nova_notifications",
+    metadata,
+    # Order of the outbox. A delivered notification is deleted by its id, since SQLite may assign its number again.
+    Column("n", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    # Equal for all notifiers of one event.
+    Column("id", String(64), nullable=False),
+    Column("notifier", String(128), nullable=False),
+    Column("subject", String(512), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("at", UtcMicroseconds, nullable=False),
+    Column("body", JSON, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("retry_at", UtcMicroseconds),
+    Column("error", Text),
+    Index("ix_nova_notifications_notifier_state_subject_n", "notifier", "state", "subject", "n"),
+)
+
+problems = Table(
+    "nova_problems",
+    metadata,
+    Column("event", String(32), primary_key=True),
+    Column("subject", String(1024), primary_key=True),
+    Column("since", UtcMicroseconds, nullable=False),
+)
+
 
 ABANDONED_AFTER = timedelta(days=7)
 """Time after which a notifier that no process serves gets no more notifications. Otherwise its outbox would grow for

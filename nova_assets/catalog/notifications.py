@@ -10,8 +10,13 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, delete, func
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.notification_outbox import add_notifications, subscriptions_to
-from nova_assets.catalog.notification_tables import notifications, notifiers, problems
+from nova_assets.catalog.notification_outbox import (
+    add_notifications,
+    notifications,
+    notifiers,
+    problems,
+    subscriptions_to,
+)
 from nova_assets.model.notification import (
     Notification,
     NotifierStatus,

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from nova_assets.catalog import catalog_place, schema_version
-from nova_assets.catalog.arrivals import Arrivals
+from nova_assets.catalog.arrivals import Arrivals, Seals
 from nova_assets.catalog.backfills import Backfills
 from nova_assets.catalog.backups import Backups
 from nova_assets.catalog.catalog import Catalog
@@ -31,7 +31,6 @@ from nova_assets.catalog.provenance import Provenance
 from nova_assets.catalog.published_versions import PublishedVersions
 from nova_assets.catalog.repairs import Repairs
 from nova_assets.catalog.scheduler_state import SchedulerState
-from nova_assets.catalog.seals import Seals
 from nova_assets.catalog.staged_blocks import StagingArea
 from nova_assets.catalog.timelines import Timelines
 from nova_assets.catalog.tokens import Tokens

@@ -11,8 +11,8 @@ from nova_assets.catalog.database.transactions import query_as_dict
 from nova_assets.catalog.execution_rows import SKIPPED_FOLDER
 from nova_assets.catalog.garbage_collection import mark_collected, read_retention_state
 from nova_assets.catalog.tables import blocks, channels, commit_numbers, commits, files, staged_blocks
-from nova_assets.model.retention import CollectedGarbage
-from nova_assets.model.warehouse_contents import CatalogPaths
+from nova_assets.model.channel_state import CollectedGarbage
+from nova_assets.model.damage import CatalogPaths
 from nova_assets.plan.lost_files import blocks_to_give_up
 
 

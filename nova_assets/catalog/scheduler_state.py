@@ -11,10 +11,11 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database.transactions import batched, query_as_dict
 from nova_assets.catalog.leases import live_condition
-from nova_assets.catalog.tables import backfill_parts, backfill_requests, channels, executions
-from nova_assets.model.backfill import BackfillPartitionState
+from nova_assets.catalog.tables import backfill_parts, backfill_requests, bindings, channels, executions
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.scheduler_state import DirtyPartition, RunningTask, TaskFailures
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.scheduler_state import BackfillPartitionState, DirtyPartition, RunningTask, TaskFailures
+from nova_assets.plan.required_base import channels_of_other_queries, maintained_channels
 
 _PARTITIONS_PER_QUERY = 300
 
@@ -254,3 +255,24 @@ def _partitions_by_channel(rows: Iterable[Any]) -> dict[str, list[str]]:
     for channel, partition in rows:
         result.setdefault(channel, []).append(partition)
     return result
+
+
+def mark_redefined_outputs(c: Connection, binding: str, definition: Mapping[str, Any], now: datetime) -> None:
+    """Mark the outputs of a binding if its new definition computes them by another query than before.
+
+    The transaction has not stored the new definition yet.
+    """
+    earlier = c.execute(select(bindings.c.definition).where(bindings.c.name == binding)).scalar()
+    for channel in channels_of_other_queries(earlier, definition) if earlier is not None else ():
+        upsert_backfill_requests(c, channel, [WHOLE], "", "its query has changed", 0, now)
+
+
+def mark_outputs_of_other_writers(c: Connection, request: CommitRequest, now: datetime) -> None:
+    """Part of a commit: mark the channels of maintained datasets to which something other than their task writes."""
+    written = {b.channel for b in request.added_blocks if b.takes_sequence_number} - {request.binding}
+    if not written:
+        return
+    query = select(bindings.c.name, bindings.c.definition).where(bindings.c.name.in_(sorted(written)))
+    for name, definition in c.execute(query).all():  # the binding of a dataset has the name of its channel
+        if name in maintained_channels(definition):
+            upsert_backfill_requests(c, name, [WHOLE], "", "another writer has changed its rows", 0, now)

@@ -9,9 +9,13 @@ from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, u
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.execution_rows import SKIPPED_FOLDER, read_executions
-from nova_assets.catalog.leases import abort_lapsed_executions, is_unended_with_lapsed_lease
-from nova_assets.catalog.read_pins import dead_readers, delete_dead_readers
-from nova_assets.catalog.rollbacks import record_rollbacks
+from nova_assets.catalog.instants import record_rollbacks
+from nova_assets.catalog.leases import (
+    abort_lapsed_executions,
+    dead_readers,
+    delete_dead_readers,
+    is_unended_with_lapsed_lease,
+)
 from nova_assets.catalog.tables import executions, staged_blocks
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.model.block import Manifest, StagedBlock

@@ -13,7 +13,7 @@ from nova_assets.catalog.channel_rows import channel_not_found_error
 from nova_assets.catalog.database.transactions import batched
 from nova_assets.catalog.history import newest_merge_model, read_history, schema_at_number
 from nova_assets.catalog.history_excerpts import HistorySelection, load_whole_partitions, scope_conditions
-from nova_assets.catalog.rollbacks import rolled_back_by_commit
+from nova_assets.catalog.instants import rolled_back_by_commit
 from nova_assets.catalog.tables import blocks, channels, steps
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel

@@ -21,7 +21,7 @@ from nova_assets.cli.rendering import (
     print_table,
 )
 from nova_assets.execution.actor import current_user
-from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPartition, Priority
+from nova_assets.model.scheduler_state import PRIORITIES, Backfill, BackfillPartition, Priority
 from nova_assets.store.store import Store
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import elide_middle_rows, format_iso_time, format_time, pluralize, print_table
 from nova_assets.execution.trigger_state import BindingState
-from nova_assets.model.definition_description import BindingInfo
+from nova_assets.model.registered_definition import BindingInfo
 
 
 @click.command(cls=NovaCommand)

@@ -14,8 +14,7 @@ from nova_assets.masking import mask_address
 from nova_assets.model import reads
 from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.reads import Snapshot
-from nova_assets.store.channel_registry import head_snapshot
-from nova_assets.store.listings import channels_table
+from nova_assets.store.channel_registry import channels_table, head_snapshot
 
 
 @click.command(cls=NovaCommand)

@@ -12,9 +12,15 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.name_completion import DEFINITION_NAME
 from nova_assets.cli.rendering import format_iso_time, format_time, print_table
-from nova_assets.model.definition_description import DefinitionDescription, TriggerInfo, WorkflowetteInfo
-from nova_assets.model.firing import Firing
-from nova_assets.model.registered_definition import DEFINITION_KINDS, DefinitionStatus, DefinitionVersion
+from nova_assets.model.execution import Firing
+from nova_assets.model.registered_definition import (
+    DEFINITION_KINDS,
+    DefinitionDescription,
+    DefinitionStatus,
+    DefinitionVersion,
+    TriggerInfo,
+    WorkflowetteInfo,
+)
 
 kind_argument = click.argument("kind", type=click.Choice(DEFINITION_KINDS))
 name_argument = click.argument("name", metavar="NAME", type=DEFINITION_NAME)

@@ -15,8 +15,7 @@ from nova_assets.cli.deployment import Deployment, check_catalog_exists, read_ca
 from nova_assets.cli.doctor_checks import Finding, Status, run_all_checks, run_check
 from nova_assets.cli.rendering import pluralize, print_progress
 from nova_assets.masking import mask_address
-from nova_assets.model.notification import NotifierStatus, QueuedNotification
-from nova_assets.model.notify_settings import NotifierConfig, parse_notify_settings
+from nova_assets.model.notification import NotifierConfig, NotifierStatus, QueuedNotification, parse_notify_settings
 from nova_assets.nova_error import NovaError
 from nova_assets.settings import Settings
 

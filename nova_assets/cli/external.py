@@ -18,7 +18,7 @@ from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_table import is_database_url
 from nova_assets.model.external_table import external as external_table
-from nova_assets.model.metastore_table import is_metastore_address
+from nova_assets.model.external_table import is_metastore_address
 from nova_assets.model.project import Project
 from nova_assets.model.schema import Field
 from nova_assets.plan.source_columns import find_column

@@ -15,7 +15,7 @@ from nova_assets.cli.rendering import (
     format_bytes,
     print_table,
 )
-from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
+from nova_assets.model.channel_state import CollectedGarbage, RetentionVerdict
 
 
 @click.command(cls=NovaCommand)

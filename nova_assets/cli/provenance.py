@@ -9,7 +9,7 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid
 from nova_assets.model.provenance import ProvenanceStep
-from nova_assets.store.listings import provenance_table
+from nova_assets.store.channel_registry import provenance_table
 
 
 @click.command(cls=NovaCommand)

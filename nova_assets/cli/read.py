@@ -33,7 +33,7 @@ from nova_assets.formats.python_values import to_python_rows
 from nova_assets.masking import mask_address
 from nova_assets.model import reads
 from nova_assets.nova_error import NovaError
-from nova_assets.store.selection import Selection
+from nova_assets.store.read import Selection
 from nova_assets.store.store import Store
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import elide_middle_rows, print_table
-from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch
+from nova_assets.model.execution import CursorPosition, CursorSwitch
 
 
 @click.command(cls=NovaCommand)

@@ -17,7 +17,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.timeline import Instant
 from nova_assets.plan.timeline_chart import ConsumerLane, TimelineChart, build_chart, cursors_of_unrun_bindings
-from nova_assets.store.listings import timeline_table
+from nova_assets.store.channel_registry import timeline_table
 
 _COLUMN_WIDTHS = (4, 2)
 """Possible widths of a sequence number's column. The chart uses the widest at which all numbers fit."""

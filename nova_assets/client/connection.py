@@ -30,13 +30,11 @@ from nova_assets.masking import mask_address
 from nova_assets.model.block import Kind
 from nova_assets.model.block_options import BlockFormat, name_of_merge_model
 from nova_assets.model.channel import Channel
-from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
+from nova_assets.model.channel_state import ChannelState, CollectedGarbage, Cursor, PartitionState
 from nova_assets.model.commit import Commit
-from nova_assets.model.execution import Execution
-from nova_assets.model.firing import Firing
+from nova_assets.model.execution import Execution, Firing
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import format_value_text
-from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.plan.compaction import PlannedCompaction

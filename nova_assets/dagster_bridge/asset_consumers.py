@@ -34,8 +34,8 @@ from nova_assets.dagster_bridge.run_liveness import (
     is_ephemeral_run_active,
 )
 from nova_assets.errors import ChannelNotFound, CommitConflict, NotSupported
-from nova_assets.execution.commit_outcome import commit_resolving_outcome
 from nova_assets.execution.lease import start_lease_renewals
+from nova_assets.execution.retries import commit_resolving_outcome
 from nova_assets.model.commit import CommitRequest, MoveCursor
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.partitions import WHOLE

@@ -21,7 +21,7 @@ from nova_assets.dagster_bridge.channel_writer import binding_of_step
 from nova_assets.dagster_bridge.partitions import dimensions_in_dagster, parse_dagster_key
 from nova_assets.dagster_bridge.read_modes import PRODUCES_METADATA_KEY, input_mode
 from nova_assets.errors import DefinitionError, NotSupported
-from nova_assets.execution.pins import plan_pinned_read
+from nova_assets.execution.begin_request import plan_pinned_read
 from nova_assets.formats.pandas_frame import to_pandas_frame
 from nova_assets.model.block import Kind
 from nova_assets.model.execution import Pin

@@ -59,7 +59,7 @@ from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.arrival_watch import channels_with_source_or_seal
-from nova_assets.store.source_checks import check_sources_once
+from nova_assets.store.external_definitions import check_sources_once
 
 SensorLayout = Literal["grouped", "per_binding", "together"]
 

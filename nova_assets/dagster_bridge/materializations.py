@@ -32,10 +32,10 @@ from nova_assets.dagster_bridge.recorded_events import COMMIT_METADATA_KEY, Asse
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
-from nova_assets.model.column_lineage import column_lineage
 from nova_assets.model.commit import Commit
-from nova_assets.model.external_files import is_external_path
+from nova_assets.model.file_source import is_external_path
 from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
+from nova_assets.model.provenance import column_lineage
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
 from nova_assets.plan import modes

@@ -17,9 +17,8 @@ from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.materializations import DATA_VERSION
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
-from nova_assets.model.channel_outline import ChannelOutline
-from nova_assets.plan.chart_svg import SHOWN_NUMBERS, render_svg
-from nova_assets.plan.timeline_chart import TimelineChart, build_chart
+from nova_assets.model.channel_state import ChannelOutline
+from nova_assets.plan.timeline_chart import SHOWN_NUMBERS, TimelineChart, build_chart, render_svg
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.timeline")

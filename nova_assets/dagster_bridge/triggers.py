@@ -47,7 +47,7 @@ from nova_assets.dagster_bridge.run_liveness import is_dagster_owner_dead
 from nova_assets.errors import ExecutionInProgress
 from nova_assets.execution.trigger_state import KnownRuns
 from nova_assets.model.binding import Binding
-from nova_assets.model.firing import Firing, FiringRun, FiringRunState
+from nova_assets.model.execution import Firing, FiringRun, FiringRunState
 from nova_assets.model.trigger import OnData, OnSealed, Trigger
 from nova_assets.plan.due import DueStep, why_trigger_is_off
 from nova_assets.store.due_runs import find_due_steps, record_firing_of

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from nova_assets.catalog.catalog import Catalog
 from nova_assets.crash_points import crash_point
-from nova_assets.execution.commit_outcome import commit_resolving_outcome
 from nova_assets.execution.lease import heartbeat
+from nova_assets.execution.retries import commit_resolving_outcome
 from nova_assets.execution.staging import Staging
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.execution import BeginRequest, Execution

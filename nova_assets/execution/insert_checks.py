@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nova_assets.execution.begin_request import load_pinned_history
 from nova_assets.execution.data_checks import channel_check_failed_error, run_all_checks
-from nova_assets.execution.pins import load_pinned_history
 from nova_assets.execution.run_state import RunState
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.task_run import TaskRun

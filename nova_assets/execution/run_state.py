@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
 from nova_assets.catalog.catalog import Catalog
-from nova_assets.execution.few_rows import FewRowsReader
-from nova_assets.execution.pins import load_pinned_history
+from nova_assets.execution.begin_request import load_pinned_history
+from nova_assets.execution.shared_rows import FewRowsReader
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.engine import Frame

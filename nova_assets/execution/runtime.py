@@ -20,21 +20,22 @@ from nova_assets.catalog.catalog import Catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, EngineUnavailable
 from nova_assets.execution.actor import current_actor
-from nova_assets.execution.begin_request import build_begin_request, check_rows_unchanged, retry_if_owner_dead
+from nova_assets.execution.begin_request import (
+    build_begin_request,
+    check_rows_unchanged,
+    plan_run_from_pins,
+    retry_if_owner_dead,
+)
 from nova_assets.execution.changelog import stage_missing_changelogs
 from nova_assets.execution.channel_writer import ChannelWriter
-from nova_assets.execution.commit_outcome import commit_resolving_outcome
 from nova_assets.execution.commit_request import build_commit_request
-from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.data_checks import check_failed_error, run_all_checks
-from nova_assets.execution.few_rows import FewRowsReader
 from nova_assets.execution.lease import heartbeat, this_process
-from nova_assets.execution.pins import plan_run_from_pins
+from nova_assets.execution.retries import commit_resolving_outcome, plan_again_after_conflict, run_with_retries
 from nova_assets.execution.run_state import RunState, RunStateCache, with_backfill_outcome
-from nova_assets.execution.shared_rows import SharedRowsOfRound
+from nova_assets.execution.shared_rows import FewRowsReader, SharedRowsOfRound
 from nova_assets.execution.staging import Staging, ports_without_new_data
 from nova_assets.execution.task_context import FileViewsFactory
-from nova_assets.execution.task_retries import run_with_retries
 from nova_assets.execution.task_run import Observer, TaskRun, ignore_event
 from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
@@ -324,13 +325,8 @@ class Runtime:
             return replace(execution, commit=commit())
         except CommitConflict as conflict:
             on_conflict(conflict)
-            return self.run(
-                execution.binding or "",
-                execution.partition,
-                whole=execution.partition == WHOLE,
-                run_id=run_id,
-                firing_id=firing_id,
-            )
+            binding, partition = execution.binding or "", execution.partition
+            return self.run(binding, partition, whole=partition == WHOLE, run_id=run_id, firing_id=firing_id)
 
     def abort(self, execution: Execution, reason: str, counts_as_failure: bool = True) -> None:
         """End an execution without any visible effect. Its staged files are deleted after the grace period."""

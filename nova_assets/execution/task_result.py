@@ -10,7 +10,7 @@ from nova_assets.errors import TaskFailed
 from nova_assets.execution.run_state import RunState
 from nova_assets.execution.task_context import must_replace_output
 from nova_assets.model.engine import Engine, Frame
-from nova_assets.model.replacement import Replacement
+from nova_assets.model.registered_definition import Replacement
 from nova_assets.model.task import Task
 from nova_assets.plan.run_plan import Step
 from nova_assets.user_code_errors import summarize_user_error

@@ -17,9 +17,7 @@ from nova_assets.execution.lease import is_owner_dead
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import Cursor, PartitionState, UnreadData
-from nova_assets.model.cursor_switch import CursorSwitch, SwitchTarget
-from nova_assets.model.execution import Execution
-from nova_assets.model.firing import Firing, FiringRun
+from nova_assets.model.execution import CursorSwitch, Execution, Firing, FiringRun, SwitchTarget
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values, scope_for_columns
 from nova_assets.model.scheduler_state import RunningTask
 from nova_assets.model.trigger import After, OnData, OnSealed

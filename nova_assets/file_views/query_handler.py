@@ -12,7 +12,7 @@ from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.file_views.responses import Link, TimelineProof
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.view_entries import ViewInstant
-from nova_assets.model.retention import CollectedGarbage
+from nova_assets.model.channel_state import CollectedGarbage
 from nova_assets.model.timeline import ChannelHead, TimelinePosition
 from nova_assets.plan.garbage_collection import blocks_to_collect, oldest_retained_version, retention_verdicts
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import orjson
 
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.file_source import ExternalFolder
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import single_partition_in_scope

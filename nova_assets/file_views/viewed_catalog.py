@@ -17,9 +17,9 @@ from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.responses import TimelineProof, decode_history
 from nova_assets.file_views.view_entries import ViewDamaged
+from nova_assets.model.channel_state import CollectedGarbage
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
 

@@ -17,7 +17,7 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.python_values import text_of_value
 from nova_assets.model.arrow_types import arrow_type, spark_type
 from nova_assets.model.schema import DELETED, DataType, Schema
-from nova_assets.model.type_widening import can_widen
+from nova_assets.model.schema_evolution import can_widen
 from nova_assets.model.value_conversion import RULES, TYPED, InputKind, ValueClass, convert_value
 from nova_assets.nova_error import NovaError
 

@@ -16,7 +16,7 @@ from nova_assets.errors import error_from_dict
 from nova_assets.formats.input_file import InputFile, bad_record_error, unreadable_file_error
 from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
 from nova_assets.formats.worker_pool import Answer, WorkerDied, WorkerPool, WorkerTimedOut
-from nova_assets.model.file_format import Format
+from nova_assets.model.file_source import Format
 from nova_assets.model.schema import Schema
 
 _WORKER_POOL = WorkerPool("nova_assets.formats.parse_worker", max_workers=os.cpu_count() or 2)

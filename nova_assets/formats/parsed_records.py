@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.formats.input_file import MAX_RECORD_CHARACTERS, TRUNCATION_SUFFIX
-from nova_assets.model.file_format import Format
+from nova_assets.model.file_source import Format
 
 
 @dataclass(frozen=True, slots=True)

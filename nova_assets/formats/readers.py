@@ -14,7 +14,7 @@ from nova_assets.formats.input_file import COMPRESSIONS, READ_ERRORS, InputFile,
 from nova_assets.formats.parsed_records import ParsedRecords
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.formats.value_checks import check_values
-from nova_assets.model.file_format import Format
+from nova_assets.model.file_source import Format
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.nova_error import NovaError

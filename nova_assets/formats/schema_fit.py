@@ -12,7 +12,7 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.column_conversion import contains_null_type, to_deletion_column
 from nova_assets.model.arrow_types import arrow_type, from_arrow_schema, spark_type
 from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema
-from nova_assets.model.type_widening import can_widen
+from nova_assets.model.schema_evolution import can_widen
 from nova_assets.nova_error import NovaError
 
 

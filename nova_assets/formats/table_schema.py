@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from nova_assets.errors import NotSupported, SchemaMismatch
 from nova_assets.model.arrow_types import to_arrow_schema
+from nova_assets.model.published_version import TableFileLayout
 from nova_assets.model.schema import Schema
-from nova_assets.model.table_files import TableFileLayout
 
 
 def encode_arrow_schema(schema: pa.Schema) -> str:

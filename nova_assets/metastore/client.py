@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nova_assets.errors import NotSupported
-from nova_assets.model.metastore_table import MetastoreTable
+from nova_assets.model.external_table import MetastoreTable
 from nova_assets.nova_error import NovaError
 
 CONNECT_TIMEOUT = 10

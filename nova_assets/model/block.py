@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias
 
-from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.file_source import ExternalFolder
 from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key, register_form
 from nova_assets.model.key_layout import KeyLayout, KeyPlacement, key_placement_from_json
 from nova_assets.model.merge import MergeModel

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from nova_assets.model.block import Block, Kind, Origin
 from nova_assets.model.channel import Channel
 from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
-from nova_assets.model.timeline import TimelinePosition
+from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.short_repr import short_repr
 
 
@@ -145,3 +146,125 @@ class UnreadData:
         """Readable text: how much data, and its age."""
         waits = "" if self.oldest is None else f", the oldest for {(now - self.oldest).total_seconds():.0f} s"
         return f"{self.blocks} blocks, {self.rows} rows, {self.bytes} bytes{waits}"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSpan:
+    """Sequence numbers that a block covers: from ``lo`` to ``hi`` for a delta, ``hi`` for a base.
+
+    Blocks of several partitions with the same ends share one span.
+
+    Args:
+        collected: the block was collected.
+        rows: rows of the blocks, deletions included.
+    """
+
+    kind: Kind
+    lo: int
+    hi: int
+    origin: Origin = "task"
+    collected: bool = False
+    rows: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOutline:
+    """Data for the timeline chart of a channel, cheap enough to query after every commit.
+
+    Args:
+        spans: sorted by their ends; only for the newest numbers if the query was limited.
+        cursors: cursors of its consumers, one per partition that is read separately.
+        scope: partitions concerned.
+    """
+
+    channel: str
+    head: int
+    spans: tuple[BlockSpan, ...]
+    cursors: tuple[Cursor, ...]
+    scope: str = WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPosition:
+    """A consumer that has read a channel up to a sequence number and will read the changes after it.
+
+    Args:
+        name: readable name of the consumer.
+        cursor: 0 if it has never run, or ran on an empty channel.
+        scope: partitions that it reads.
+        reads_old_snapshot: whether it also reads the snapshot at its cursor.
+        has_run: whether it has run. With a cursor of 0, it still needs the changes of partitions that are dropped
+            before its next run.
+    """
+
+    name: str
+    cursor: int
+    scope: str = WHOLE
+    reads_old_snapshot: bool = False
+    has_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedRead:
+    """Versions that a live execution or reader has pinned.
+
+    Args:
+        head: sequence number of the snapshot that it may read.
+        cursor: sequence number after which its changes begin; None if it reads no changes.
+        has_run: whether it has run before, which matters for a cursor of 0.
+    """
+
+    __repr__ = short_repr
+
+    holder: str
+    head: int
+    cursor: int | None = None
+    scope: str = WHOLE
+    has_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionState:
+    """Everything that determines which blocks of a channel are retained.
+
+    Args:
+        history: all existing blocks, up to the head.
+        consumers: every consumer.
+        pins: pins of live executions and readers.
+        may_get_base: whether the channel may get a base: a bound task produces one, or one was ever inserted. Lagging
+            consumers then need the snapshot at their cursor to compute the difference.
+        oldest_kept_version: oldest sequence number that is kept for time travel.
+    """
+
+    __repr__ = short_repr
+
+    history: History
+    consumers: tuple[ConsumerPosition, ...] = ()
+    pins: tuple[PinnedRead, ...] = ()
+    may_get_base: bool = False
+    oldest_kept_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionVerdict:
+    """Decision whether a block can be collected.
+
+    Args:
+        held_by: readers that need the block, and for what; empty if it can be collected.
+    """
+
+    __repr__ = short_repr
+
+    block: Block
+    held_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedGarbage(JsonForm):
+    """Blocks of a channel that one transaction marked as collected."""
+
+    __repr__ = short_repr
+
+    channel: str
+    blocks: tuple[Block, ...]
+    commit_id: str = field(default="", metadata=json_key("commit"))

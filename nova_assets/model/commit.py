@@ -16,7 +16,7 @@ from typing import Any
 from nova_assets.errors import IdempotencyConflict
 from nova_assets.model.arrival import ArrivalOutcome
 from nova_assets.model.block import Block, Kind, Manifest, Origin
-from nova_assets.model.database_source import SetSourceVersion
+from nova_assets.model.database_table import SetSourceVersion
 from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE

@@ -9,7 +9,7 @@ from typing import Any
 
 from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes
-from nova_assets.model.function_parameters import input_parameter_problems, wants_context
+from nova_assets.model.function_reference import input_parameter_problems, wants_context
 from nova_assets.model.names import check_name, find_duplicates
 from nova_assets.short_repr import short_repr
 

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
-from nova_assets.model.database_source import DatabaseRead
-from nova_assets.model.external_files import ExternalFileInfo
+from nova_assets.model.damage import WarehouseFiles
+from nova_assets.model.database_table import DatabaseRead
 from nova_assets.model.external_table import ExternalFilesContent, ExternalFormat
+from nova_assets.model.file_source import ExternalFileInfo
+from nova_assets.model.published_version import ExistingTableFile, TableFile, TableFileLayout, TableStore
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.resources import NO_PARALLELISM, Parallelism
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.table_files import ExistingTableFile, TableFile, TableFileLayout
-from nova_assets.model.table_store import TableStore
-from nova_assets.model.warehouse_contents import WarehouseFiles
 
 if TYPE_CHECKING:
     from nova_assets.model.reads import DeltaChain, Read, Snapshot

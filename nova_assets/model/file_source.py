@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from nova_assets.model.argument_checks import check_argument_types
-from nova_assets.model.file_format import Format
+from nova_assets.model.json_form import JsonForm, json_key
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.short_repr import short_repr
+
+Format = Literal["json", "csv", "parquet", "orc", "avro", "text"]
+"""``json`` is one object per line, or one array of objects; ``text`` gives one row per line, in a single column."""
+
 
 ReplacedFilePolicy = Literal["refuse", "take"]
 ExtraColumnsPolicy = Literal["refuse", "drop"]
@@ -186,3 +190,47 @@ def files(
         batch_files=batch_files,
         batch_bytes=batch_bytes,
     )
+
+
+GONE_VERSION = "gone"
+"""Version of a partition that existed and no longer has any files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalFolder(JsonForm):
+    """Folder of another system that holds the files of a block.
+
+    Args:
+        location: the folder of all files. The rest of a path consists of partition values and the file name.
+        version: version of all files together. It changes when a file is added, removed or changed.
+        has_values_in_path: whether folder names below the location give the partition's values. Otherwise the location
+            is the folder of one partition, and only the name of the partition gives its values.
+    """
+
+    location: str
+    version: str
+    has_values_in_path: bool = field(default=True, metadata=json_key("values_in_path", omit_default=True))
+
+    def contains(self, path: str) -> bool:
+        """Whether a path lies in the folder."""
+        return path.startswith(f"{self.location}/") and ".." not in path.split("/")
+
+
+def is_external_path(path: str) -> bool:
+    """Whether a listed file lies outside the warehouse. Paths of warehouse files are relative."""
+    return path.startswith("/") or "://" in path
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalFileInfo:
+    """A file found by listing an external location.
+
+    Args:
+        path: address of the file.
+        bytes: size of the file.
+        modified_ns: time of the last change, in nanoseconds since 1970.
+    """
+
+    path: str
+    bytes: int
+    modified_ns: int

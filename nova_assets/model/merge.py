@@ -15,8 +15,8 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.function_reference import FunctionRef, is_associative
 from nova_assets.model.json_form import JsonForm, json_key, register_form
+from nova_assets.model.partition_values import can_be_key
 from nova_assets.model.schema import DELETED, DataType, Schema
-from nova_assets.model.value_comparison import can_be_key
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 

@@ -19,8 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from nova_assets.errors import DefinitionError, PartitionError
 from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
-from nova_assets.model.local_hours import start_of_next_clock_hour
-from nova_assets.model.partition_values import value_text
+from nova_assets.model.partition_values import start_of_next_clock_hour, value_text
 from nova_assets.model.period import check_keep_period
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.short_repr import short_repr

@@ -8,14 +8,14 @@ from typing import TypeAlias, TypeVar
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.argument_checks import check_argument_types
-from nova_assets.model.metastore_table import (
+from nova_assets.model.external_table import (
     EXPECTED_METASTORE,
     EXPECTED_METASTORE_TABLE,
     MetastoreTable,
     metastore_table,
 )
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
-from nova_assets.model.table_files import TABLE_FORMATS, TableFormat
+from nova_assets.model.published_version import TABLE_FORMATS, TableFormat
 from nova_assets.short_repr import short_repr
 
 _NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from types import FunctionType
@@ -16,6 +16,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_registration import definition_fingerprint
 from nova_assets.model.data_check import Check
+from nova_assets.model.execution import Execution, Firing
 from nova_assets.model.task import QueryFunction, Task
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.short_repr import short_repr
@@ -219,3 +220,103 @@ def _value_digest(value: object) -> str:
     except (TypeError, ValueError):
         return type(value).__name__
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Rows that replace all rows of the output's channel. They are written as a base instead of a delta.
+
+    Args:
+        frame: the rows, without ``_deleted``.
+    """
+
+    frame: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionDescription:
+    """A registered definition with its versions and what it is connected to.
+
+    Args:
+        status: whether it is paused or removed.
+        channels: channels of the definition. The rights of callers of the service depend on them.
+        related: relation, such as ``read by`` -> names.
+        versions: oldest first; empty for a definition that an older version of nova registered.
+        executions: latest executions of a binding, with the version that each of them ran.
+    """
+
+    __repr__ = short_repr
+
+    key: DefinitionKey
+    status: DefinitionStatus
+    channels: tuple[str, ...]
+    related: Mapping[str, tuple[str, ...]]
+    versions: tuple[DefinitionVersion, ...] = ()
+    executions: tuple[Execution, ...] = ()
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """Content of the newest version."""
+        return self.versions[-1].content if self.versions else {}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowetteInfo:
+    """A workflowette that is bound at least once.
+
+    Args:
+        bindings: names of its bindings.
+        in_project: whether the project of this process has it.
+    """
+
+    __repr__ = short_repr
+
+    name: str
+    tasks: tuple[str, ...]
+    ports: tuple[str, ...]
+    bindings: tuple[str, ...]
+    channels: tuple[str, ...]
+    status: DefinitionStatus
+    in_project: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerInfo:
+    """The trigger of a binding.
+
+    Args:
+        when: the trigger as text.
+        off: why the trigger does not fire; empty if nothing prevents it.
+        last_firing: latest firing in any partition.
+    """
+
+    __repr__ = short_repr
+
+    binding: str
+    when: str
+    channels: tuple[str, ...]
+    status: DefinitionStatus
+    off: str
+    in_project: bool
+    last_firing: Firing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BindingInfo:
+    """A binding that the catalog knows.
+
+    Args:
+        off: why nothing runs the binding automatically; empty if nothing prevents it.
+    """
+
+    __repr__ = short_repr
+
+    name: str
+    workflowette: str
+    channels: tuple[str, ...]
+    when: str | None
+    status: DefinitionStatus
+    off: str
+    in_project: bool
+    version: int | None = None
+    cursors: Mapping[str, int] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from nova_assets.masking import get_logger
 from nova_assets.model.argument_checks import check_argument_types
 from nova_assets.model.channel import Channel
 from nova_assets.model.edge import Consumes, Produces, lineage_problems
-from nova_assets.model.function_parameters import input_parameter_problems, wants_context
+from nova_assets.model.function_reference import input_parameter_problems, wants_context
 from nova_assets.model.names import check_name, find_duplicates
 from nova_assets.model.partition_rule import PartitionRule
 from nova_assets.model.schema import Schema

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from nova_assets.model.notification import Notification
-from nova_assets.model.notify_settings import NotifierConfig
+from nova_assets.model.notification import Notification, NotifierConfig
 from nova_assets.notify.notifier_options import NotifierOptions
 
 

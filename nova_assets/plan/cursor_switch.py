@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from nova_assets.errors import PartitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel_state import Cursor, PartitionState
-from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch, SwitchTarget
+from nova_assets.model.execution import CursorPosition, CursorSwitch, SwitchTarget
 from nova_assets.model.partitions import WHOLE, scope_for_columns
 
 

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel_state import UnreadData
-from nova_assets.model.firing import Firing, FiringEnd, FiringRun
+from nova_assets.model.execution import Firing, FiringEnd, FiringRun
 from nova_assets.model.period import period_seconds
 from nova_assets.model.registered_definition import DefinitionKey, Statuses
 from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, OnSealed, Trigger

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from nova_assets.errors import PartitionError
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_files import ExternalFileInfo
+from nova_assets.model.file_source import ExternalFileInfo
 from nova_assets.model.partitions import WHOLE, Dimension, partition_name
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -16,10 +16,10 @@ from functools import partial
 
 from nova_assets.errors import BlockCollected
 from nova_assets.model.block import Block
+from nova_assets.model.channel_state import RetentionState, RetentionVerdict
 from nova_assets.model.partitions import Dimension, is_in_scope, partition_values
 from nova_assets.model.period import period_seconds
 from nova_assets.model.reads import DeltaChain, Read, has_own_models, source_blocks
-from nova_assets.model.retention import RetentionState, RetentionVerdict
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.delta_paths import chainable_path, shortest_delta_path

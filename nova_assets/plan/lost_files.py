@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nova_assets.model.block import Block
+from nova_assets.model.channel_state import RetentionState
 from nova_assets.model.damage import Damage
 from nova_assets.model.merge import Append
 from nova_assets.model.partitions import is_in_scope
-from nova_assets.model.retention import RetentionState
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan.delta_paths import last_number_up_to
 from nova_assets.plan.garbage_collection import NEWEST_SNAPSHOT, reasons_of_possible_reads

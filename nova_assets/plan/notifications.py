@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nova_assets.model.channel_state import Cursor
-from nova_assets.model.notification import QueuedNotification
-from nova_assets.model.notify_settings import LatenessBound
+from nova_assets.model.notification import LatenessBound, QueuedNotification
 
 MAX_ATTEMPTS = 16
 """Failed attempts after which a notification is undeliverable. With the pauses between them: about ten hours."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from nova_assets.model.block import Block
-from nova_assets.model.channel_state import ChannelState, Cursor
+from nova_assets.model.channel_state import ChannelState, ConsumerPosition, Cursor, RetentionState
 from nova_assets.model.registered_definition import DefinitionKey
-from nova_assets.model.retention import ConsumerPosition, RetentionState
 from nova_assets.model.text_format import format_bytes, format_count, pluralize
 from nova_assets.plan.garbage_collection import blocks_to_collect, retention_verdicts
 from nova_assets.short_repr import short_repr

@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from nova_assets.model.commit import Commit
-from nova_assets.model.damage import Damage, DamageKind
-from nova_assets.model.execution import Execution
-from nova_assets.model.firing import Firing
-from nova_assets.model.warehouse_contents import CatalogPaths, UnfinishedUpload, WarehouseEntry
+from nova_assets.model.damage import CatalogPaths, Damage, DamageKind, UnfinishedUpload, WarehouseEntry
+from nova_assets.model.execution import Execution, Firing
 
 REPORT_DELAY = timedelta(minutes=1)
 """Time for the run or the sensor to report a commit to Dagster, before the commit counts as unreported."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from nova_assets.errors import PartitionError
-from nova_assets.model.local_hours import starts_of_clock_hours
+from nova_assets.model.partition_values import starts_of_clock_hours
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.seal import Seal, Sealing
 

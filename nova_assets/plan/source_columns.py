@@ -9,7 +9,7 @@ from typing import Literal
 
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.channel import Channel
-from nova_assets.model.database_source import SourceColumn
+from nova_assets.model.database_table import SourceColumn
 from nova_assets.model.schema import DataType, Field, Schema
 
 _PLAIN_TYPES = {

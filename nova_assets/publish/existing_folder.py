@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord, NotSupported, TableTaken
 from nova_assets.formats.table_schema import encode_arrow_schema
+from nova_assets.model.published_version import FILE_SUFFIXES, TableFileLayout, TableFormat
 from nova_assets.model.schema import Schema
-from nova_assets.model.table_files import FILE_SUFFIXES, TableFileLayout, TableFormat
-from nova_assets.publish.partition_paths import parse_hive_folder_name
+from nova_assets.publish.edition_folder import parse_hive_folder_name
 
 _FOOTERS_AT_ONCE = 16
 

@@ -25,10 +25,17 @@ from pathlib import Path
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, TableTaken, TableUnavailable
-from nova_assets.model.published_version import PublishedContent
-from nova_assets.model.table_files import FILE_SUFFIXES, TableFileLayout, TableFormat
-from nova_assets.publish.edition_folder import SUCCESS_FILE, fsync_paths, write_converted_edition, write_linked_edition
-from nova_assets.publish.edition_parts import EditionPart, PartitionConverter, parts_from_json, parts_to_json
+from nova_assets.model.published_version import FILE_SUFFIXES, PublishedContent, TableFileLayout, TableFormat
+from nova_assets.publish.edition_folder import (
+    SUCCESS_FILE,
+    EditionPart,
+    PartitionConverter,
+    fsync_paths,
+    parts_from_json,
+    parts_to_json,
+    write_converted_edition,
+    write_linked_edition,
+)
 from nova_assets.publish.existing_folder import (
     check_partition_columns,
     inspect_folder,

@@ -9,7 +9,7 @@ from pathlib import Path
 from nova_assets.errors import NotSupported
 from nova_assets.model.address import parse_address
 from nova_assets.model.published_table import HiveTable, PublishedTable
-from nova_assets.model.table_store import TableStore
+from nova_assets.model.published_version import TableStore
 from nova_assets.publish.target import PublishTarget
 
 

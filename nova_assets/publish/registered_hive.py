@@ -22,7 +22,7 @@ from nova_assets.crash_points import crash_point
 from nova_assets.errors import NotSupported, TableTaken, TableUnavailable
 from nova_assets.metastore.client import HiveMetastore, open_metastore
 from nova_assets.metastore.hive_tables import PARQUET_STORAGE, hive_location, hive_type
-from nova_assets.model.metastore_table import MetastoreTable, parse_metastore_table
+from nova_assets.model.external_table import MetastoreTable, parse_metastore_table
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.published_table import HiveTable
 from nova_assets.model.published_version import PublishedContent

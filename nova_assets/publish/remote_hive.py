@@ -22,12 +22,14 @@ from typing import Any
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import NotSupported, TableTaken, TableUnavailable
-from nova_assets.model.published_version import PublishedContent
-from nova_assets.model.table_files import TableFileLayout, TableFormat
-from nova_assets.model.table_store import TableStore
-from nova_assets.publish.edition_folder import CONVERSIONS_AT_ONCE, SUCCESS_FILE
-from nova_assets.publish.edition_parts import EditionPart, plan_edition
-from nova_assets.publish.partition_paths import hive_partition_path
+from nova_assets.model.published_version import PublishedContent, TableFileLayout, TableFormat, TableStore
+from nova_assets.publish.edition_folder import (
+    CONVERSIONS_AT_ONCE,
+    SUCCESS_FILE,
+    EditionPart,
+    hive_partition_path,
+    plan_edition,
+)
 from nova_assets.publish.target import Edition, check_no_later_version, check_owner
 
 EDITION_FILE = "_edition.json"

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from nova_assets.errors import CommitConflict, TableTaken
 from nova_assets.model.published_version import PublishedContent
-from nova_assets.publish.edition_parts import PartitionConverter
+from nova_assets.publish.edition_folder import PartitionConverter
 
 
 @dataclass(frozen=True, slots=True)

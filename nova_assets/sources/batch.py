@@ -21,9 +21,8 @@ from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome, ArrivalStatus
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.channel import Channel
-from nova_assets.model.file_format import Format
-from nova_assets.model.file_source import Files
-from nova_assets.model.partition_of_row import partition_of_row
+from nova_assets.model.file_source import Files, Format
+from nova_assets.model.partition_rule import partition_of_row
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.quarantine import QUARANTINE_COLUMNS, WHOLE_FILE_LINE, count_reasons
 from nova_assets.model.schema import DELETED, Schema, parse_ddl

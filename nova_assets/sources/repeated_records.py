@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.model.merge import COMBINERS, Keyed, MergeModel
+from nova_assets.model.partition_values import canonical_value
 from nova_assets.model.schema import DELETED
-from nova_assets.model.value_comparison import canonical_value
 
 _ROW = "__nova_row"
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.backfill import PRIORITIES, Backfill, ExecutionCost, Priority
+from nova_assets.model.scheduler_state import PRIORITIES, Backfill, ExecutionCost, Priority
 from nova_assets.plan.backfill import BackfillScope, backfill_scope, select_partitions
 from nova_assets.suggestions import did_you_mean
 

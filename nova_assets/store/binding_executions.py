@@ -19,9 +19,8 @@ from nova_assets.execution.trigger_state import (
     load_cursor_switch,
 )
 from nova_assets.model.channel_state import Cursor
-from nova_assets.model.cursor_switch import CursorSwitch
-from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
-from nova_assets.model.execution import Execution
+from nova_assets.model.execution import CursorSwitch, Execution
+from nova_assets.model.execution import SwitchTarget as SwitchTo
 from nova_assets.plan.run_plan import RunPlan
 from nova_assets.store.due_runs import DuePlan, DueRun, plan_due, run_due_bindings, select_bindings
 

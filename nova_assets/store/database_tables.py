@@ -19,7 +19,7 @@ from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import AddBlock, CommitRequest, RequireHead
-from nova_assets.model.database_source import DatabaseRead, SetSourceVersion
+from nova_assets.model.database_table import DatabaseRead, SetSourceVersion
 from nova_assets.model.execution import Execution
 from nova_assets.model.external_table import RefreshResult
 from nova_assets.model.partitions import WHOLE

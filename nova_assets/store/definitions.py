@@ -9,14 +9,17 @@ from nova_assets.errors import DefinitionNotFound
 from nova_assets.execution.actor import current_actor
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
-from nova_assets.model.definition_description import (
+from nova_assets.model.execution import Firing
+from nova_assets.model.registered_definition import (
+    DEFINITION_KINDS,
     BindingInfo,
     DefinitionDescription,
+    DefinitionKey,
+    DefinitionKind,
+    DefinitionStatus,
     TriggerInfo,
     WorkflowetteInfo,
 )
-from nova_assets.model.firing import Firing
-from nova_assets.model.registered_definition import DEFINITION_KINDS, DefinitionKey, DefinitionKind, DefinitionStatus
 from nova_assets.plan.due import why_bound_trigger_is_off
 from nova_assets.plan.removal import (
     RemovalFacts,

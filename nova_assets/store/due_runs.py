@@ -18,8 +18,7 @@ from nova_assets.execution.task_run import Observer
 from nova_assets.execution.trigger_state import KnownRuns, load_due_state, load_watched_partitions
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
-from nova_assets.model.execution import Execution
-from nova_assets.model.firing import Firing
+from nova_assets.model.execution import Execution, Firing
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError

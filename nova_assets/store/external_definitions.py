@@ -6,19 +6,18 @@ check`` do so. A refresh never changes a definition: types would change under th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import get_args
 
-from nova_assets.errors import NotSupported, SchemaMismatch, SettingsError, SourceUnavailable
+from nova_assets.errors import DefinitionError, NotSupported, SchemaMismatch, SettingsError, SourceUnavailable
+from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
-from nova_assets.model.database_source import SourceColumn
-from nova_assets.model.database_table import DatabaseTable
+from nova_assets.model.database_table import DatabaseTable, SourceColumn
 from nova_assets.model.engine import Engine
-from nova_assets.model.external_files import ExternalFileInfo
-from nova_assets.model.external_table import ExternalFormat
-from nova_assets.model.metastore_table import MetastoreTable
+from nova_assets.model.external_table import ExternalFormat, MetastoreTable
+from nova_assets.model.file_source import ExternalFileInfo
 from nova_assets.model.schema import DataType, Field
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.source_columns import ColumnChange, column_changes, is_file_readable_as
@@ -229,3 +228,47 @@ def _format_of(path: str) -> ExternalFormat | None:
 def _partition_columns(relative_path: str) -> tuple[str, ...]:
     folders = relative_path.split("/")[:-1]
     return tuple(f.partition("=")[0] for f in folders if "=" in f)
+
+
+log = get_logger("nova_assets.external")
+
+_checked_definitions: set[str] = set()
+"""Definitions that this process has compared. A process loads its definitions many times."""
+
+
+def check_sources_once(channels: Iterable[Channel], is_refreshed: Callable[[Channel], bool]) -> None:
+    """Compare the channels that copy a database with their sources, unless this process did so before.
+
+    A source that does not answer is no error. A contradiction is an error for a new definition. For a definition under
+    which the channel was refreshed, the source has changed, and the contradiction is logged: pipelines that do not read
+    the channel must go on.
+
+    Args:
+        is_refreshed: whether a channel was refreshed under its definition.
+
+    Raises:
+        DefinitionError: new definitions contradict their sources. The error lists all contradictions.
+    """
+    problems: list[str] = []
+    silent_databases: set[str] = set()  # each of them costs the time of a connection that nobody answers
+    for channel in channels:
+        if channel.external is None or channel.external.database is None or _key(channel) in _checked_definitions:
+            continue
+        url = channel.external.location
+        contradictions, unavailable = ([], []) if url in silent_databases else check_databases([channel])
+        for error in unavailable:
+            silent_databases.add(url)
+            log.info("the definition of %s was not compared with its source: %s", channel.name, error.found)
+        for contradiction in contradictions:
+            if is_refreshed(channel) or not isinstance(contradiction, SchemaMismatch | DefinitionError):
+                log.warning("%s", contradiction)
+            else:
+                problems.append(f"{contradiction.what}: {contradiction.found}")
+        if not contradictions and url not in silent_databases:
+            _checked_definitions.add(_key(channel))
+    if problems:
+        raise DefinitionError.of(problems, "the project")
+
+
+def _key(channel: Channel) -> str:
+    return repr(channel.as_json())

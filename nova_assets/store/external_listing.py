@@ -11,8 +11,8 @@ from typing import Protocol
 from nova_assets.model.block import Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
-from nova_assets.model.external_files import ExternalFolder
 from nova_assets.model.external_table import ExternalPosition
+from nova_assets.model.file_source import ExternalFolder
 from nova_assets.plan.external_changes import LocationContents, group_files_by_partition
 
 

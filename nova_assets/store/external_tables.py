@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nova_assets.errors import CommitConflict, DefinitionError, NotSupported, SchemaMismatch
-from nova_assets.execution.conflict_retry import plan_again_after_conflict
+from nova_assets.execution.retries import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import AddBlock, CommitRequest, RequireHead
 from nova_assets.model.execution import Execution
-from nova_assets.model.external_files import GONE_VERSION
 from nova_assets.model.external_table import ExternalFilesContent, RefreshResult
+from nova_assets.model.file_source import GONE_VERSION
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError

@@ -10,9 +10,9 @@ from typing import Any
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.execution.changelog import stage_changelog
 from nova_assets.execution.commit_request import BlockRequirements, load_block_requirements, split_staged_block
-from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.insert_checks import InsertChecks
 from nova_assets.execution.lagging_consumers import has_consumer_without_snapshot
+from nova_assets.execution.retries import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin

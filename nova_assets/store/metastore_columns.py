@@ -9,8 +9,8 @@ from nova_assets.errors import DefinitionError, NotSupported, SchemaMismatch, So
 from nova_assets.metastore.client import HiveMetastore, open_metastore
 from nova_assets.metastore.hive_tables import storage_format, unsupported_table_kind
 from nova_assets.model.channel import Channel
-from nova_assets.model.database_source import SourceColumn
-from nova_assets.model.metastore_table import MetastoreTable
+from nova_assets.model.database_table import SourceColumn
+from nova_assets.model.external_table import MetastoreTable
 from nova_assets.model.schema import DataType, parse_type
 from nova_assets.plan.source_columns import is_hive_type_readable_as
 

@@ -23,8 +23,8 @@ from nova_assets.metastore.hive_tables import nova_address, storage_format
 from nova_assets.metastore.notification_log import PartitionValues, changed_partitions
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
-from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalPosition
+from nova_assets.model.file_source import ExternalFileInfo
 from nova_assets.model.partitions import partition_values
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.external_changes import (

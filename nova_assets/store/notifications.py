@@ -24,8 +24,15 @@ from nova_assets.execution.lease import is_owner_dead, this_process
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.channel_state import Cursor
-from nova_assets.model.notification import Notification, QueuedNotification, shorten_text
-from nova_assets.model.notify_settings import LatenessBound, NotifierConfig, NotifySettings, parse_notify_settings
+from nova_assets.model.notification import (
+    LatenessBound,
+    Notification,
+    NotifierConfig,
+    NotifySettings,
+    QueuedNotification,
+    parse_notify_settings,
+    shorten_text,
+)
 from nova_assets.notify.notifier import Notifier, open_notifier
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.notifications import (

@@ -18,8 +18,7 @@ from nova_assets.plan.provenance import (
     slices_of_changes,
     slices_of_read,
 )
-from nova_assets.store.channel_registry import ChannelRegistry
-from nova_assets.store.listings import ProvenanceListing
+from nova_assets.store.channel_registry import ChannelRegistry, ProvenanceListing
 from nova_assets.store.lost_numbers import check_number_not_lost
 
 Steps = dict[tuple[str, str], ProvenanceStep]

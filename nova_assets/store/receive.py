@@ -27,8 +27,8 @@ from nova_assets.errors import (
     TooManyBadRecords,
 )
 from nova_assets.execution.commit_request import BlockRequirements, load_block_requirements, split_staged_block
-from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.insert_checks import InsertChecks
+from nova_assets.execution.retries import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome

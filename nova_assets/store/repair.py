@@ -20,8 +20,7 @@ from nova_assets.crash_points import crash_point
 from nova_assets.errors import WarehouseUnavailable
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.damage import Cure, Damage, DamageReport, RepairOutcome
-from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
+from nova_assets.model.damage import Cure, Damage, DamageReport, RepairOutcome, UnfinishedUpload, WarehouseEntry
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.lost_files import damage_of_lost_files
 from nova_assets.plan.repair import leftover_damage, orphan_damage, unfinished_upload_damage

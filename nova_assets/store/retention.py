@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import DefinitionError, PartitionError
-from nova_assets.execution.conflict_retry import plan_again_after_conflict
+from nova_assets.execution.retries import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Manifest
 from nova_assets.model.channel import Channel
+from nova_assets.model.channel_state import CollectedGarbage, RetentionVerdict
 from nova_assets.model.commit import AddBlock, Commit, CommitRequest, RequireHead
-from nova_assets.model.external_files import is_external_path
+from nova_assets.model.file_source import is_external_path
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds_or_zero
 from nova_assets.model.registered_definition import DefinitionKey
-from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 from nova_assets.plan.garbage_collection import expired_partitions, nonempty_partitions, retention_verdicts
 from nova_assets.plan.removal import without_consumers
 from nova_assets.store.channel_registry import ChannelRegistry

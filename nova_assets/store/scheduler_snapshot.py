@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from nova_assets.execution.few_rows import FewRowsAtHeads
 from nova_assets.execution.runtime import Runtime
+from nova_assets.execution.shared_rows import FewRowsAtHeads
 from nova_assets.model.partition_rule import InputState
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.scheduler_state import MaterializedPartition

@@ -29,8 +29,9 @@ from nova_assets.model.published_version import (
     PublishedContent,
     PublishedVersion,
     SetPublishedVersion,
+    TableFile,
+    TableFileLayout,
 )
-from nova_assets.model.table_files import TableFile, TableFileLayout
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.compaction import is_fully_compacted
@@ -43,7 +44,7 @@ from nova_assets.plan.published_versions import (
     table_fingerprint,
     uncompacted_partitions,
 )
-from nova_assets.publish.edition_parts import PartitionConverter
+from nova_assets.publish.edition_folder import PartitionConverter
 from nova_assets.publish.target import Edition, PublishTarget
 from nova_assets.store.compaction import ChannelCompaction, CompactionOptions
 from nova_assets.store.insert import DataInserter

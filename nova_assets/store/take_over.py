@@ -14,11 +14,10 @@ from nova_assets.model.address import parse_address
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.published_table import HiveTable, PublishedTable
-from nova_assets.model.published_version import PublishedContent
+from nova_assets.model.published_version import ExistingTableFile, PublishedContent, TableFileLayout, TableFormat
 from nova_assets.model.schema import Schema
-from nova_assets.model.table_files import ExistingTableFile, TableFileLayout, TableFormat
 from nova_assets.nova_error import NovaError
-from nova_assets.publish.partition_paths import hive_partition_path, parse_hive_folder_values
+from nova_assets.publish.edition_folder import hive_partition_path, parse_hive_folder_values
 from nova_assets.publish.target import PublishTarget
 from nova_assets.store.insert import DataInserter
 from nova_assets.user_code_errors import summarize_user_error

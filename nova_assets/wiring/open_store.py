@@ -180,7 +180,7 @@ def _log_created_catalog(settings: Settings) -> None:
 
 def _check_sources(project: Project, catalog: Catalog) -> None:
     """Compare definitions of database tables with their sources. Raises DefinitionError for new definitions."""
-    from nova_assets.store.source_checks import check_sources_once
+    from nova_assets.store.external_definitions import check_sources_once
 
     registered = {s.channel.name: s.channel for s in catalog.definitions.channels()}
 

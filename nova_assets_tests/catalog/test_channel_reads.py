@@ -11,8 +11,7 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import Catalog
 from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.model.block import Origin
-from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
-from nova_assets.model.channel_state import UnreadData
+from nova_assets.model.channel_state import BlockSpan, ChannelOutline, UnreadData
 from nova_assets.model.commit import CommitRequest, MoveCursor
 from nova_assets.model.execution import BeginRequest
 from nova_assets.model.seal import AddSeal

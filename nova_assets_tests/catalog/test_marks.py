@@ -13,13 +13,12 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import Catalog
 from nova_assets.catalog.open_catalog import open_catalog
-from nova_assets.model.backfill import Backfill
 from nova_assets.model.block import Kind, Manifest
 from nova_assets.model.commit import AddBlock, CommitRequest
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.merge import Append
 from nova_assets.model.provenance import ChannelRead
-from nova_assets.model.scheduler_state import MaterializedPartition, RunningTask
+from nova_assets.model.scheduler_state import Backfill, MaterializedPartition, RunningTask
 from nova_assets.model.schema import parse_ddl
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from nova_assets.cli.timeline import render_chart_lines
-from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
+from nova_assets.model.channel_state import BlockSpan, ChannelOutline
 from nova_assets.plan.timeline_chart import build_chart
 from nova_assets_tests.plan.outlines import of_day, outline
 

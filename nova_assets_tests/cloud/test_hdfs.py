@@ -88,7 +88,7 @@ print("published and withdrawn in", LAKE)
 TAKEN = """
 import nova_assets as nova
 from nova_assets.engine.read.table_folder import read_table_folder
-from nova_assets.model.table_files import ExistingTableFile, TableFileLayout
+from nova_assets.model.published_version import ExistingTableFile, TableFileLayout
 
 LAKE = "s3://lake"
 old = LAKE + "/exports/old"

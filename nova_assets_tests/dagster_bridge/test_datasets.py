@@ -14,8 +14,8 @@ import nova_assets as nova
 from nova_assets.dagster_bridge import build_definitions
 from nova_assets.dagster_bridge.partition_mappings import infer_partition_mapping
 from nova_assets.dagster_bridge.partitions import build_partitions_definition, to_dagster_key
-from nova_assets.model.column_lineage import column_lineage
 from nova_assets.model.partition_rule import InputState
+from nova_assets.model.provenance import column_lineage
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]

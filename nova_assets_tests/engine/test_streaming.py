@@ -23,7 +23,7 @@ from nova_assets.errors import FileMissing, SchemaMismatch
 from nova_assets.formats import record_batches
 from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Snapshot, SnapshotAsInserts, SnapshotDiff
 from nova_assets.plan import merge_units, partial_reads
-from nova_assets.store.selection import Selection
+from nova_assets.store.read import Selection
 from nova_assets.store.store import Store
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.listings import Listings, NoCounting

@@ -11,7 +11,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.schema import parse_type
-from nova_assets.model.type_widening import can_widen, common_type
+from nova_assets.model.schema_evolution import can_widen, common_type
 from nova_assets.settings import Settings
 from nova_assets.store.store import Store
 

@@ -13,7 +13,7 @@ import pytest
 from nova_assets.errors import NotSupported
 from nova_assets.metastore.hive_tables import hive_type, nova_address, unsupported_table_kind
 from nova_assets.metastore.notification_log import changed_partitions
-from nova_assets.model.metastore_table import MetastoreTable, parse_metastore_table
+from nova_assets.model.external_table import MetastoreTable, parse_metastore_table
 from nova_assets.model.schema import parse_type
 from nova_assets.publish.registered_hive import partition_values_of_folder
 

@@ -310,7 +310,7 @@ def test_errors_say_what_was_found_expected_and_what_next() -> None:
 
 
 def test_column_lineage_goes_through_private_ports_and_says_nothing_of_what_is_not_declared() -> None:
-    from nova_assets.model.column_lineage import column_lineage
+    from nova_assets.model.provenance import column_lineage
 
     clean = passing(name="clean", consumes=nova.new(a), produces=nova.delta("clean", columns={"k": "a.k", "v": "a.v"}))
     join = passing(

@@ -9,8 +9,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.schema import Schema, parse_ddl
+from nova_assets.model.schema_evolution import can_widen
 from nova_assets.model.sum_bounds import is_in_type_range
-from nova_assets.model.type_widening import can_widen
 from nova_assets.testing import World
 
 

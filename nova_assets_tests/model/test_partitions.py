@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.model.local_hours import starts_of_clock_hours
+from nova_assets.model.partition_values import starts_of_clock_hours
 from nova_assets.model.partitions import (
     is_in_scope,
     parse_partition,

@@ -17,16 +17,16 @@ import nova_assets as nova
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_table import DatabaseTable
-from nova_assets.model.external_files import ExternalFolder
 from nova_assets.model.external_table import External
+from nova_assets.model.file_source import ExternalFolder
 from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyRange, key_placement_from_json
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.notification import Notification
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.provenance import ChannelRead
+from nova_assets.model.published_version import TableFileLayout
 from nova_assets.model.schema import DataType, Field, Schema, parse_ddl
 from nova_assets.model.seal import Sealing
-from nova_assets.model.table_files import TableFileLayout
 from nova_assets.model.timeline import RolledBackBlock
 
 FORMS = Path(__file__).with_name("stored_forms.json")

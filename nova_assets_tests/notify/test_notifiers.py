@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from nova_assets.errors import NotificationFailed, SettingsError
-from nova_assets.model.notification import Notification
-from nova_assets.model.notify_settings import parse_notify_settings
+from nova_assets.model.notification import Notification, parse_notify_settings
 from nova_assets.notify.notifier import Notifier, open_notifier
 from nova_assets_tests.notify.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
 

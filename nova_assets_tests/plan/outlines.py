@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
-from nova_assets.model.channel_state import Cursor
+from nova_assets.model.channel_state import BlockSpan, ChannelOutline, Cursor
 
 
 def spans(text: str) -> Iterator[BlockSpan]:

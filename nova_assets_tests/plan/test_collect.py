@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from nova_assets.model.channel_state import ConsumerPosition, PinnedRead, RetentionState
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.merge import Upsert
 from nova_assets.model.reads import SnapshotDiff
-from nova_assets.model.retention import ConsumerPosition, PinnedRead, RetentionState
 from nova_assets.plan import modes
 from nova_assets.plan.compaction import due_compactions, forced_compactions
 from nova_assets.plan.garbage_collection import blocks_to_collect, retention_verdicts

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.model.channel_state import UnreadData
-from nova_assets.model.firing import Firing, FiringRun
+from nova_assets.model.execution import Firing, FiringRun
 from nova_assets.plan.due import (
     DueState,
     DueStep,

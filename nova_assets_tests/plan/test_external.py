@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, PartitionError
-from nova_assets.model.external_files import ExternalFileInfo, ExternalFolder, is_external_path
 from nova_assets.model.external_table import External
+from nova_assets.model.file_source import ExternalFileInfo, ExternalFolder, is_external_path
 from nova_assets.plan.external_changes import (
     MAX_GONE_PARTITIONS,
     detect_changes,

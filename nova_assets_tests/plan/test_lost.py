@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_assets.errors import BlockCollected
+from nova_assets.model.channel_state import ConsumerPosition, RetentionState
 from nova_assets.model.damage import Damage
 from nova_assets.model.merge import Upsert
-from nova_assets.model.retention import ConsumerPosition, RetentionState
 from nova_assets.plan import modes
 from nova_assets.plan.lost_files import (
     answerable_versions,

@@ -8,8 +8,13 @@ import pytest
 
 from nova_assets.errors import SettingsError
 from nova_assets.model.channel_state import Cursor
-from nova_assets.model.notification import Notification, QueuedNotification
-from nova_assets.model.notify_settings import DEFAULT_EVENTS, LatenessBound, parse_notify_settings
+from nova_assets.model.notification import (
+    DEFAULT_EVENTS,
+    LatenessBound,
+    Notification,
+    QueuedNotification,
+    parse_notify_settings,
+)
 from nova_assets.plan.notifications import (
     MAX_ATTEMPTS,
     UnreadInput,

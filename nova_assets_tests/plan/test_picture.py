@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.channel_outline import BlockSpan
+from nova_assets.model.channel_state import BlockSpan
 from nova_assets.plan.timeline_chart import ConsumerLane, build_chart
 from nova_assets_tests.plan.outlines import of_day, outline
 

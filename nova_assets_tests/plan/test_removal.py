@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.channel_state import ChannelState, Cursor
+from nova_assets.model.channel_state import ChannelState, ConsumerPosition, Cursor, RetentionState
 from nova_assets.model.registered_definition import DefinitionKey, DefinitionStatus
-from nova_assets.model.retention import ConsumerPosition, RetentionState
 from nova_assets.plan.due import why_trigger_is_off
 from nova_assets.plan.removal import RemovalFacts, plan_removal, released_blocks
 from nova_assets_tests.plan.histories import history

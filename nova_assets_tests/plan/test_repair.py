@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from nova_assets.model.commit import Commit
-from nova_assets.model.damage import Damage
-from nova_assets.model.execution import Execution
-from nova_assets.model.firing import Firing
-from nova_assets.model.warehouse_contents import CatalogPaths, UnfinishedUpload, WarehouseEntry
+from nova_assets.model.damage import CatalogPaths, Damage, UnfinishedUpload, WarehouseEntry
+from nova_assets.model.execution import Execution, Firing
 from nova_assets.plan.repair import (
     dagster_mismatch_damage,
     leftover_damage,

@@ -8,9 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nova_assets.model.channel_outline import BlockSpan
-from nova_assets.plan.chart_svg import render_svg
-from nova_assets.plan.timeline_chart import build_chart
+from nova_assets.model.channel_state import BlockSpan
+from nova_assets.plan.timeline_chart import build_chart, render_svg
 from nova_assets_tests.plan.outlines import of_day, outline
 
 SPACE = "{http://www.w3.org/2000/svg}"

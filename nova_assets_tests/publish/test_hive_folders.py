@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import nova_assets as nova
 from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.schema import Schema
+from nova_assets.publish.edition_folder import hive_partition_path
 from nova_assets.publish.iceberg import default_iceberg_catalog
-from nova_assets.publish.partition_paths import hive_partition_path
 from nova_assets_tests.publish.shop import Shop
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.inputs.database_rows import DRIVER_PACKAGE
+from nova_assets.engine.inputs.input_converter import DRIVER_PACKAGE
 from nova_assets.errors import DefinitionError, SchemaMismatch, SettingsError, SourceUnavailable
 from nova_assets.store.store import Store
 from nova_assets.testing import World

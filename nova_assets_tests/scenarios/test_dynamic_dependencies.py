@@ -144,7 +144,7 @@ def test_rows_that_cannot_be_read_limit_nothing(store: Store, monkeypatch: pytes
 def test_a_long_list_limits_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     tick(store)
     assert partitions_read(store, "report", "day_sales") == {f"day={DAYS[0]}"}
-    monkeypatch.setattr("nova_assets.execution.few_rows.MAX_FEW_ROWS", 1)
+    monkeypatch.setattr("nova_assets.execution.shared_rows.MAX_FEW_ROWS", 1)
     open_days(store, DAYS[0])
     assert partitions_read(store, "report", "day_sales") == {f"day={day}" for day in DAYS}
     tick(store)

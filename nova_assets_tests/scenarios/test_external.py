@@ -365,7 +365,7 @@ def test_a_file_that_is_damaged_after_it_was_looked_at(tills: Tills, opened: Any
         store = opened()
         path = tills.sell("2022-03-30", "Paris", "1.00")
         path.write_bytes(b"x" * path.stat().st_size)
-        from nova_assets.model.external_files import ExternalFileInfo
+        from nova_assets.model.file_source import ExternalFileInfo
 
         store.engine.external_files.describe_files(
             store.project.channel("tickets"), "", [ExternalFileInfo(str(path), path.stat().st_size, 1)]

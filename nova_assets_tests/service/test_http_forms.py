@@ -16,19 +16,19 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.block import Block
-from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
+from nova_assets.model.channel_state import ChannelState, CollectedGarbage, Cursor, PartitionState
 from nova_assets.model.commit import Commit
-from nova_assets.model.definition_description import (
+from nova_assets.model.execution import Execution, Firing, Pin
+from nova_assets.model.file_source import ExternalFolder
+from nova_assets.model.registered_definition import (
     BindingInfo,
     DefinitionDescription,
+    DefinitionKey,
+    DefinitionStatus,
+    DefinitionVersion,
     TriggerInfo,
     WorkflowetteInfo,
 )
-from nova_assets.model.execution import Execution, Pin
-from nova_assets.model.external_files import ExternalFolder
-from nova_assets.model.firing import Firing
-from nova_assets.model.registered_definition import DefinitionKey, DefinitionStatus, DefinitionVersion
-from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import Instant, RolledBackBlock, TimelinePosition
 from nova_assets.plan.compaction import PlannedCompaction

@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import func, select
 
 import nova_assets as nova
-from nova_assets.catalog import read_pins
+from nova_assets.catalog import leases
 from nova_assets.catalog.catalog import Catalog
 from nova_assets.catalog.open_catalog import open_catalog
 from nova_assets.catalog.tables import metadata
@@ -145,8 +145,8 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]
 
 def test_what_killed_readers_left_goes_in_bounded_batches(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that live keep their pins, and so does whoever moves cursors of its own."""
-    monkeypatch.setattr(read_pins, "_READERS_PER_TRANSACTION", 20)
-    monkeypatch.setattr(read_pins, "_MAX_TRANSACTIONS", 3)
+    monkeypatch.setattr(leases, "_READERS_PER_TRANSACTION", 20)
+    monkeypatch.setattr(leases, "_MAX_TRANSACTIONS", 3)
     begin, real = catalog.executions.begin, catalog.database.clock
     catalog.definitions.register([nova.Channel("stock", schema="sku bigint")])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nova_assets.errors import DefinitionError, NotSupported, SqlError
-from nova_assets.model.database_source import SourceColumn
+from nova_assets.model.database_table import SourceColumn
 from nova_assets.model.schema import Field, parse_type
 from nova_assets.plan.source_columns import column_changes, spark_type_of
 from nova_assets.sql.datasets.graph_builder import parse_external_views

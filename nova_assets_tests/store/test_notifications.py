@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.notify_settings import parse_notify_settings
+from nova_assets.model.notification import parse_notify_settings
 from nova_assets.store.notify_thread import notifications_in_background
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock

@@ -27,7 +27,7 @@ from nova_assets.engine.storage.parquet_writer import ParquetFileWriter
 from nova_assets.errors import NotSupported, PartitionError, WarehouseUnavailable
 from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange
-from nova_assets.model.partition_of_row import partition_of_row
+from nova_assets.model.partition_rule import partition_of_row
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import DELETED
 from nova_assets.plan.merge_units import HashBucket

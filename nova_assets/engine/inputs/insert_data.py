@@ -25,7 +25,7 @@ from nova_assets.formats.column_conversion import convert_to_inferred_type, conv
 from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error, name_file_in_errors
 from nova_assets.formats.row_collector import great_number_error
 from nova_assets.model.block_options import BlockOptions, options_from_arguments
-from nova_assets.model.file_format import Format
+from nova_assets.model.file_source import Format
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.value_conversion import DICTS, PANDAS, TYPED, to_python_value
 from nova_assets.nova_error import NovaError

@@ -18,8 +18,8 @@ from nova_assets.formats.parquet_input import ParquetInput
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import Dimension
+from nova_assets.model.published_version import ExistingTableFile
 from nova_assets.model.schema import DataType
-from nova_assets.model.table_files import ExistingTableFile
 
 
 def fits_in_memory(files: Sequence[ExistingTableFile]) -> bool:

@@ -29,7 +29,7 @@ from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
-from nova_assets.model.type_widening import has_other_fields
+from nova_assets.model.schema_evolution import has_other_fields
 
 FORMATS = ("parquet", *formatted_files.FORMATS)
 """File formats that blocks may have. Spark reads Parquet, and this package reads the other formats."""

@@ -11,10 +11,10 @@ import pyarrow as pa
 from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Keyed
+from nova_assets.model.partition_values import canonical_value
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.sum_bounds import is_in_type_range, sum_overflow_error
-from nova_assets.model.value_comparison import canonical_value
 
 Rows = list[dict[str, Any]]
 

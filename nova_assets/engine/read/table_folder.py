@@ -14,8 +14,8 @@ from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.table_formats import check_hive_support, format_error, spark_format_options, sql_text
 from nova_assets.engine.storage import file_io
 from nova_assets.model.channel import Channel
+from nova_assets.model.published_version import ExistingTableFile, TableFileLayout
 from nova_assets.model.schema import Schema
-from nova_assets.model.table_files import ExistingTableFile, TableFileLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

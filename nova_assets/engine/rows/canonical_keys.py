@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nova_assets.model.partition_values import has_unequal_representations
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.value_comparison import has_unequal_representations
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

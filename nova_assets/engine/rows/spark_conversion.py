@@ -14,7 +14,7 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.column_conversion import is_convertible
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.type_widening import can_widen
+from nova_assets.model.schema_evolution import can_widen
 
 _ERROR_MARK = "nova-conversion"
 _ERROR_PATTERN = re.compile(rf"{_ERROR_MARK}\[(.*?)\]\[(.*?)\]\[(.*?)\]{_ERROR_MARK}", re.DOTALL)

@@ -12,8 +12,7 @@ from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import from_struct, to_spark_type
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
-from nova_assets.model.schema_evolution import reconcile_schema
-from nova_assets.model.type_widening import can_widen, has_other_fields
+from nova_assets.model.schema_evolution import can_widen, has_other_fields, reconcile_schema
 
 DELETION_IN_BASE = "nova: a base has no deletions"
 

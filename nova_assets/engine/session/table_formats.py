@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets.engine.session.spark_config import s3a_package_setting
 from nova_assets.errors import NotSupported
-from nova_assets.model.table_files import TableFileLayout
+from nova_assets.model.published_version import TableFileLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ from nova_assets.formats.parquet_types import may_be_julian
 from nova_assets.model.arrow_types import arrow_type, spark_type
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent, ExternalFormat
+from nova_assets.model.file_source import ExternalFileInfo
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import DataType, Field, Schema
 

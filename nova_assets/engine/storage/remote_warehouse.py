@@ -28,7 +28,7 @@ from nova_assets.engine.storage.warehouse import (
 from nova_assets.errors import NotSupported, WarehouseUnavailable
 from nova_assets.model.address import parse_address, split_store_address
 from nova_assets.model.block import DataFile
-from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
+from nova_assets.model.damage import UnfinishedUpload, WarehouseEntry
 from nova_assets.s3_settings import s3_endpoint_and_region
 
 

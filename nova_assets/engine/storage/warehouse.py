@@ -27,7 +27,7 @@ from nova_assets.engine.storage.integrity import check_files_unaltered, find_def
 from nova_assets.errors import FileMissing, WarehouseUnavailable
 from nova_assets.model.address import parse_address
 from nova_assets.model.block import DataFile
-from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
+from nova_assets.model.damage import UnfinishedUpload, WarehouseEntry
 
 BLOCKS = "blocks"
 CATALOGS = "catalogs"

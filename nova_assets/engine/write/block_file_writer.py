@@ -29,7 +29,7 @@ from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.arrow_types import from_arrow_schema
 from nova_assets.model.merge import Upsert
-from nova_assets.model.partition_of_row import partition_of_row
+from nova_assets.model.partition_rule import partition_of_row
 from nova_assets.model.schema import DELETED
 from nova_assets.plan.block_layout import CommonLayout
 from nova_assets.plan.merge_units import (

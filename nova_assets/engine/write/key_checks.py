@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from nova_assets.errors import BadKey
 from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.merge import COMBINERS, Keyed, MergeModel
+from nova_assets.model.partition_values import canonical_value, spark_sort_key
 from nova_assets.model.schema import DELETED
-from nova_assets.model.value_comparison import canonical_value, spark_sort_key
 
 Row = dict[str, Any]
 

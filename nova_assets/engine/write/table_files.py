@@ -25,9 +25,9 @@ from nova_assets.engine.storage.integrity import MAX_PARALLEL_REQUESTS
 from nova_assets.errors import WarehouseUnavailable
 from nova_assets.formats.table_schema import fit_to_table_schema, parquet_table_schema, parquet_write_options
 from nova_assets.model.channel import Channel
+from nova_assets.model.published_version import FILE_SUFFIXES, ExistingTableFile, TableFile, TableFileLayout
 from nova_assets.model.reads import Snapshot
 from nova_assets.model.schema import Schema
-from nova_assets.model.table_files import FILE_SUFFIXES, ExistingTableFile, TableFile, TableFileLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -37,8 +37,7 @@ from nova_assets.service.routes.dependencies import (
 from nova_assets.service.service_state import ServiceState
 from nova_assets.service.shapes import CheckedShape, Column, CommitShape, ReadRequest
 from nova_assets.service.uploads import DECODE_TIME_SHARE, MAX_EXPANSION, body_format, spool_body
-from nova_assets.store.read import Pinned
-from nova_assets.store.selection import Selection
+from nova_assets.store.read import Pinned, Selection
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problem_responses(409, 410, 422))
 

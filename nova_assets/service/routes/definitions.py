@@ -9,17 +9,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Request
 
 from nova_assets.errors import DefinitionNotFound, NotAllowed
-from nova_assets.model.definition_description import (
+from nova_assets.model.registered_definition import (
     BindingInfo,
     DefinitionDescription,
-    TriggerInfo,
-    WorkflowetteInfo,
-)
-from nova_assets.model.registered_definition import (
     DefinitionKey,
     DefinitionKind,
     DefinitionStatus,
     DefinitionVersion,
+    TriggerInfo,
+    WorkflowetteInfo,
     user_without_host,
 )
 from nova_assets.model.token import Right

@@ -8,8 +8,7 @@ from typing import Any
 
 from psycopg import sql
 
-from nova_assets.model.database_source import SourceColumn
-from nova_assets.model.database_table import DatabaseTable
+from nova_assets.model.database_table import DatabaseTable, SourceColumn
 from nova_assets.model.schema import DataType, Schema
 
 PARTITION_ALIAS = "nova_partition_"

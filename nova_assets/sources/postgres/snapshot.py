@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.channel import Channel
-from nova_assets.model.database_source import DatabaseRead
+from nova_assets.model.database_table import DatabaseRead
 from nova_assets.model.partitions import partition_values
 from nova_assets.plan.source_columns import match_columns
 from nova_assets.sources.postgres.connection import SESSION_SETTINGS

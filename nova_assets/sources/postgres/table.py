@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets.errors import DefinitionError, SourceUnavailable
 from nova_assets.model.channel import Channel
-from nova_assets.model.database_source import SourceColumn
-from nova_assets.model.database_table import DatabaseTable
+from nova_assets.model.database_table import DatabaseTable, SourceColumn
 from nova_assets.plan.source_columns import (
     find_column,
     is_ordered_type,

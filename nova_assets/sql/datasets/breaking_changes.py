@@ -13,7 +13,7 @@ from typing import Literal
 
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
-from nova_assets.model.type_widening import can_widen
+from nova_assets.model.schema_evolution import can_widen
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.datasets.graph_builder import analyse_dataset
 from nova_assets.sql.query.column_lineage import Lineage, trace_lineage

@@ -13,8 +13,8 @@ from nova_assets.errors import SqlError
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, Multiset
 from nova_assets.model.partition_rule import InputState
+from nova_assets.model.partition_values import can_be_key
 from nova_assets.model.schema import DataType, Schema, parse_type
-from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late, Refresh, RefreshDecision
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators

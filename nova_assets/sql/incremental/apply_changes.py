@@ -16,10 +16,10 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.edge import Produces
 from nova_assets.model.merge import Multiset, Upsert
 from nova_assets.model.names import check_name
+from nova_assets.model.partition_values import can_be_key
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger
-from nova_assets.model.value_comparison import can_be_key
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.sql.incremental.incremental_task import incremental
 from nova_assets.sql.incremental.operators import column_of

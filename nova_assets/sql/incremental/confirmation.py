@@ -14,9 +14,9 @@ from sqlglot import exp
 
 from nova_assets.errors import QueryRefused
 from nova_assets.model.modes_view import View
+from nova_assets.model.partition_values import can_be_key
 from nova_assets.model.schema import HIDDEN_PREFIX, Schema
 from nova_assets.model.task import Context
-from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.incremental.accumulation import Accumulation, StoredAccumulation
 from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.clauses import break_ties, is_top_query, name_merged_columns, order_by_columns

@@ -10,7 +10,7 @@ from typing import Any
 from nova_assets.errors import NotSupported
 from nova_assets.model.channel import Channel
 from nova_assets.model.modes_view import View
-from nova_assets.model.replacement import Replacement
+from nova_assets.model.registered_definition import Replacement
 from nova_assets.model.schema import Field, Schema
 from nova_assets.model.schema_evolution import schema_after_delta
 from nova_assets.model.task import Context, LastExecution

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from nova_assets.model.value_comparison import can_be_key, has_unequal_representations
+from nova_assets.model.partition_values import can_be_key, has_unequal_representations
 from nova_assets.sql.incremental.dataset_change import (
     ChangedOperators,
     ColumnBounds,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, MergeModel, Multiset, Upsert
+from nova_assets.model.partition_values import can_be_key
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.incremental.accumulation import Accumulation, StoredAccumulation, hidden_fields
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.unique_keys import exact_unique_key

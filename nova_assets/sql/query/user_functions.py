@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.function_parameters import wants_context
+from nova_assets.model.function_reference import wants_context
 from nova_assets.model.names import check_name
 from nova_assets.model.schema import parse_type
 from nova_assets.model.task import Context

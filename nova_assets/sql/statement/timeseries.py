@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp
 
-from nova_assets.model.local_hours import start_of_clock_hour, starts_of_clock_hours
+from nova_assets.model.partition_values import start_of_clock_hour, starts_of_clock_hours
 from nova_assets.sql.text import SqlText
 
 Period = Literal["day", "hour"]
