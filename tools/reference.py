@@ -74,8 +74,7 @@ FURTHER = {
         ),
     },
     "What is read": {
-        "store.selection": ("Selection",),
-        "store.read": ("Pinned",),
+        "store.read": ("Selection", "Pinned"),
         "client.rows": ("RemoteSelection",),
     },
     "Under Dagster (`nova_assets.dagster_bridge`)": {

@@ -19,7 +19,11 @@ from nova_assets.model.partitions import WHOLE, partition_values, scope_for_colu
 
 
 class Cursors(CatalogPart):
-    """Reads cursors, and replaces those of a binding. A commit moves cursors, too."""
+    """Reads cursors, and switches a binding to other cursors, which aborts its failed executions. A commit moves
+    cursors, too.
+
+    ``keep_snapshots`` changes the channel, not a cursor: later collections keep more of its blocks.
+    """
 
     def find(self, binding: str | None = None) -> list[Cursor]:
         """Positions of all bindings, or of one. The head of a cursor on some partitions is their last change."""
@@ -48,7 +52,7 @@ class Cursors(CatalogPart):
             self.database.write(lambda c: c.execute(update(channels).where(*is_new).values(bases=True)))
 
     def switch(self, request: CursorSwitch) -> None:
-        """Replace the cursors of a binding. Its failed executions are aborted, since they pinned the old cursors.
+        """Replace the cursors of a binding. Its failed and lapsed executions are aborted: they pinned the old cursors.
 
         Raises:
             ExecutionInProgress: an execution of the binding is live.

@@ -167,10 +167,14 @@ class ServiceTransport:
             time.sleep(min(0.1 * 2**round_number, 3.0) * random.uniform(0.5, 1.0))
 
     def _check_same_deployment(self, address: str) -> None:
-        """Check that an address serves the same catalog as the others, before the first request to this address.
+        """Ask an address which catalog it serves, and compare the answer with those of the other addresses.
+
+        The question comes before the first request to the address. An address that passed is not asked again, and a
+        single address is never asked. A service that does not name its catalog passes.
 
         Raises:
-            SettingsError: it serves another one.
+            SettingsError: the address serves another catalog.
+            httpx.TransportError: the address does not answer, or with another status than 200.
         """
         if len(self.addresses) == 1 or address in self._deployment_by_address:
             return

@@ -83,6 +83,6 @@ class DagsterNames:
 
     @classmethod
     def of_publisher(cls, publisher: str) -> Self:
-        """Names of the project that reports a channel."""
+        """Names of the project that the catalog knows under a name made by ``publisher``."""
         _, _, prefix = publisher.rpartition(_SEPARATOR) if _SEPARATOR in publisher else ("", "", "")
         return cls(tuple(prefix.split("/")) if prefix else ())

@@ -141,7 +141,7 @@ class WarehouseFiles(Protocol):
         """Remove files of collected blocks and the folders that become empty. Missing files are ignored."""
 
     def move_to_orphans(self, name: str) -> None:
-        """Move an unreferenced file to ``orphans/`` in the warehouse."""
+        """Move an unreferenced block folder, or an entry of one, to ``orphans/``. A missing entry is ignored."""
 
     def list_block_entries(self) -> list[WarehouseEntry]:
         """All files under ``blocks/``. Only repair uses this listing; repair is not a read (R16)."""

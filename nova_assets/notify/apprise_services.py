@@ -25,7 +25,10 @@ _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 
 class _FailureFilter(logging.Filter):
-    """Collects what the library logs of a failure: its cause is only a detail there. Other logs get warnings only."""
+    """Drops the library's log records below WARNING, after collecting those that explain a failed delivery.
+
+    Warnings and mentions of an exception are collected, since the library logs the cause of a failure as a detail.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         is_warning, lines = record.levelno >= logging.WARNING, _collected.get()

@@ -88,7 +88,11 @@ def _describe_state(execution: Execution, is_lapsed: bool) -> str:
 
 
 def unreported_commit_damage(commits: Iterable[Commit], now: datetime) -> list[Damage]:
-    """Damage reports for commits that Dagster does not know and that no run or sensor is about to report."""
+    """Damage reports for unreported commits older than ``REPORT_DELAY``. A run or sensor may still report younger ones.
+
+    Args:
+        commits: commits that the catalog does not count as reported to Dagster.
+    """
     return [
         Damage(
             "unpublished",

@@ -36,7 +36,10 @@ removed from the metastore after it was removed from the definition."""
 
 
 class RegisteredHiveTarget(HivePublishTarget):
-    """The published folder of one channel, with its registration in a metastore where there is one, or was one.
+    """The published folder of one channel, which may also be a table of a metastore.
+
+    Publishing creates or changes the table. If the definition names another table than before, or none, publishing
+    drops the earlier table from its metastore. Withdrawing drops the table and deletes the folder.
 
     Args:
         path, forbidden_folders, owner: as for ``HivePublishTarget``.

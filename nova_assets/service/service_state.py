@@ -66,7 +66,7 @@ class ServiceState:
         return definition
 
     def cached_definition(self, channel: str) -> Channel | None:
-        """Cached definition of a channel, or None."""
+        """Definition of a channel that was cached in the last few seconds, else None. Never reads the catalog."""
         cached_at, definition = self._cached_definitions.get(channel, (float("-inf"), None))
         return None if cached_at < time.monotonic() - _DEFINITION_CACHE_SECONDS else definition
 

@@ -82,7 +82,9 @@ class Selection:
         return self._columns is not None and not self._columns
 
     def _keys_as_frame(self) -> Frame:
-        """Keys in the types of the channel.
+        """Keys as a frame, converted to the types of the channel as far as possible.
+
+        If the channel's schema is unknown or lacks a key column, the keys keep their types.
 
         Raises:
             SchemaMismatch: a key column has a type that cannot match any key of the channel.

@@ -169,7 +169,9 @@ def _is_missing_file(catalog_url: str) -> bool:
 
 
 def _log_created_catalog(settings: Settings) -> None:
-    """Say in the log where a catalog was created."""
+    """Log the masked address of a new catalog; as a warning that names the setting, if the environment or
+    ``pyproject.toml`` set it.
+    """
     layer = settings.sources.get("catalog", "default")
     setting = {"environment": "NOVA_CATALOG", "pyproject.toml": "catalog in [tool.nova] of pyproject.toml"}.get(layer)
     if setting is None:

@@ -147,10 +147,13 @@ def merge_contributions(contributions: Mapping[str, Contribution]) -> Project:
 
 
 def _distinct_channels(contributions: Mapping[str, Contribution]) -> list[Channel]:
-    """The channels of all contributions. What YAML says of a channel goes before what a Python project says.
+    """The channels of all contributions, each once.
+
+    A Python project may repeat a channel of another component, with an equal definition.
 
     Raises:
-        DefinitionError: two components define a channel, each in its own way.
+        DefinitionError: two components define a channel differently, or equally but neither of them has bindings, as
+            two components in YAML.
     """
     in_order = sorted(contributions, key=lambda place: bool(contributions[place].bindings))
     found: dict[str, tuple[Channel, str]] = {}

@@ -196,7 +196,7 @@ def key_sort_indices(keys: KeyArrays) -> RowIndices:
 
 
 def to_single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Column as one array."""
+    """Column as one contiguous array. Several chunks are copied; a column without chunks becomes an empty array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     combined = column.combine_chunks()

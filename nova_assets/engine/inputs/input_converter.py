@@ -97,7 +97,12 @@ def _is_driver_missing(error: Exception) -> bool:
 
 
 def _add_driver(spark: SparkSession) -> None:
-    """Add the driver to the session, as ``spark.jars.packages`` does for a new session."""
+    """Let Spark fetch the JDBC driver from Maven Central, and add it to the session, as ``spark.jars.packages`` does
+    for a new session.
+
+    Raises:
+        EngineUnavailable: Spark cannot fetch the driver.
+    """
     log.info("the JDBC driver %s is added to the Spark session", DRIVER_PACKAGE)
     try:
         spark.sql(f"ADD JAR 'ivy://{DRIVER_PACKAGE}?transitive=false'").collect()

@@ -186,7 +186,7 @@ class MergeUnitReader:
         return MergeUnitReadPlan(tuple(unit_reads), shared_layout, True, bytes_to_open)
 
     def check_unit_files(self, units: Iterable[MergeTask]) -> None:
-        """Check that the files of some units exist unchanged, all concurrently.
+        """Check that the files of some units exist unchanged, each file once. Remote files are checked concurrently.
 
         Raises:
             FileMissing, FileAltered.

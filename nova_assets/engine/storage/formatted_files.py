@@ -85,7 +85,9 @@ def formatted_file(
 
 
 def parse_block_file(path: Path, format_: Any, stored_schema: Schema) -> pa.Table:
-    """Rows of a local file, in the columns of its block that it has. Other columns of the file are left out.
+    """Rows of a local file, converted to the types of its block.
+
+    Columns that the block lacks are left out, except ``_deleted``. Columns that the file lacks are not added.
 
     Raises:
         NovaError: the file does not have this format, or a value is not of its column's type.

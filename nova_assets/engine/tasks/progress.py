@@ -63,7 +63,10 @@ class _TaggedJobs(Protocol):
 class _ClassicTaggedJobs:
     """Jobs of a classic session, through the driver in this process.
 
-    Tags of a session apply to one thread. Tags of its context apply to all threads.
+    The tag marks jobs that the calling thread starts. Any thread can cancel them, unlike jobs with a tag of the
+    session. The task counts include all running jobs of the driver, whatever their tag.
+
+    The constructor changes the connection to the driver for good (``_close_connection_when_interrupted``).
     """
 
     def __init__(self, spark: SparkSession) -> None:

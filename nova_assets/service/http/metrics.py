@@ -91,7 +91,7 @@ class ServiceMetrics:
         return is_lost
 
     def request_began(self) -> None:
-        """Count a request in progress."""
+        """Raise the gauge of requests in progress. ``request_ended`` lowers it, and counts the request."""
         self.in_flight.inc()
 
     def request_ended(self, request: ObservedRequest, route: str, method: str) -> None:

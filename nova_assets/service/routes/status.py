@@ -69,7 +69,7 @@ def schema(
 def partitions(
     channel: ChannelName, caller: ReaderDependency, service: ServiceDependency, partition: PartitionFilter = None
 ) -> list[PartitionShape]:
-    """Partitions with data, by name. Rows and bytes count all retained blocks."""
+    """Partitions that have or had blocks, by name. Rows and bytes count all retained blocks."""
     scope = service.parse_scope(channel, partition)
     return [PartitionShape.of(p) for p in service.store.catalog.histories.partitions(channel, scope)]
 

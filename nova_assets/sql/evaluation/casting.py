@@ -247,8 +247,10 @@ def _comparison_type(a: DataType, b: DataType) -> DataType | None:
 
 
 def _text_comparison_type(other_type: DataType) -> DataType | None:
-    """The type to which a text is cast for a comparison. Beside a small integer type, some settings of Spark cast
-    the text to a larger integer type, so a text that exceeds the small type is undecided.
+    """The type to which a text is cast when it is compared with another type; None if such values are not compared.
+
+    Beside a small integer type, some settings of Spark cast the text to a larger integer type. So a text that exceeds
+    the small type is undecided.
     """
     return other_type if is_integral(other_type) or other_type in (DATE, TIMESTAMP, BOOLEAN) else None
 

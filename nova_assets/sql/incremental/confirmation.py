@@ -232,13 +232,14 @@ def _remove_invented_names(tree: exp.Query) -> None:
 
 
 def compare_plans(ctx: Context, rows: Any, other_rows: Any, columns: Iterable[str]) -> bool | None:
-    """Whether Spark has the same optimised plan for two frames, apart from the numbers of its columns.
+    """Whether Spark has the same optimised plan for two frames, apart from the names and numbers of its columns, and
+    from other differences between plans of one query. Computes no rows.
 
     Args:
         columns: names of the columns of ``rows``.
 
     Returns:
-        None if the plans say nothing, because an input is empty.
+        None if the plans say nothing, because an input is empty. False also if a plan is unknown or truncated.
     """
     plan, other = (ctx.optimized_plan(frame) for frame in (rows, other_rows))
     if plan is None or other is None:

@@ -152,7 +152,12 @@ _PLAIN_GROUP_PARTS = {"expressions"}
 
 
 def check_select(text: SqlText, scope: Scope) -> None:
-    """Check the SELECT of a resolved scope. Raises SqlError."""
+    """Check window functions, MIN and MAX, widths of subqueries, and grouped columns. Another scope than that of a
+    SELECT passes.
+
+    Raises:
+        SqlError: Spark would refuse the SELECT. The error names the first mistake.
+    """
     select = scope.expression
     if not isinstance(select, exp.Select):
         return
