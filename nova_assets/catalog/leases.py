@@ -81,7 +81,7 @@ def delete_reader(c: Connection, execution_id: str) -> None:
     _delete_executions(c, list(c.execute(query).scalars()))
 
 
-def dead_readers(now: datetime, grace_seconds: float) -> Select[str]:
+def lapsed_or_failed_readers(now: datetime, grace_seconds: float) -> Select[str]:
     """Query for a batch of readers that were killed, or that older versions aborted.
 
     Args:
@@ -96,7 +96,7 @@ def delete_dead_readers(database: Database, readers: Select[str]) -> None:
     """Delete the rows of dead readers, in transactions of bounded size.
 
     Args:
-        readers: query of ``dead_readers``.
+        readers: query of ``lapsed_or_failed_readers``.
     """
 
     def delete_batch(c: Connection) -> int:

@@ -12,9 +12,9 @@ from nova_assets.catalog.execution_rows import SKIPPED_FOLDER, read_executions
 from nova_assets.catalog.instants import record_rollbacks
 from nova_assets.catalog.leases import (
     abort_lapsed_executions,
-    dead_readers,
     delete_dead_readers,
     is_unended_with_lapsed_lease,
+    lapsed_or_failed_readers,
 )
 from nova_assets.catalog.tables import executions, staged_blocks
 from nova_assets.errors import ExecutionNotLive
@@ -106,7 +106,7 @@ class StagingArea(CatalogPart):
             resweep_after: seconds after which swept blocks are swept a second and last time.
         """
         now = self.database.clock()
-        readers = dead_readers(now, grace_seconds)
+        readers = lapsed_or_failed_readers(now, grace_seconds)
         ended_before = now - timedelta(seconds=grace_seconds)
         lapsed = select(executions.c.id).where(is_unended_with_lapsed_lease(ended_before)).limit(1)
         # For a lapsed execution, the grace period starts at the end of its lease, not at the abort.

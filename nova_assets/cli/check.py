@@ -160,7 +160,7 @@ def _comparison_result(
         "changes": [_change_json(c, project) for c in changes],
         "refused": {name: error.as_dict() for name, error in replacements.refused.items()},
         "by_base": {n: columns_by_base_json(n, c, project) for n, c in replacements.by_base.items()},
-        "spark": None if analysis is None else _analysis_json(analysis),
+        "spark": None if analysis is None else _spark_validation_json(analysis),
     }
 
     def show(console: Console) -> None:
@@ -184,7 +184,7 @@ def _comparison_result(
     return CommandResult(data, show, 1 if breaking or has_errors else 0)
 
 
-def _analysis_json(analysis: SparkAnalysis) -> dict[str, Any]:
+def _spark_validation_json(analysis: SparkAnalysis) -> dict[str, Any]:
     return {
         "asked": list(analysis.newly_analysed),
         "known": list(analysis.cached),

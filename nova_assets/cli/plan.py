@@ -163,7 +163,7 @@ def plan_result(
             for forecast in forecasts_of_plan:
                 _show_forecast(console, forecast, why)
                 if advise:
-                    _show_advice(console, forecast)
+                    _show_layout_advice(console, forecast)
         if not run_plans:
             console.print(f"{binding}: no partition has unread data")
 
@@ -201,7 +201,7 @@ def _show_forecast(console: Console, forecast: MaintenanceForecast, why: bool) -
         print_table(console, ("number", "strategy", "took", "CPU", "estimated CPU", "reason"), earlier)
 
 
-def _show_advice(console: Console, forecast: MaintenanceForecast) -> None:
+def _show_layout_advice(console: Console, forecast: MaintenanceForecast) -> None:
     print_title(console, "Better layouts")
     if not forecast.advice:
         console.print("no layout of an input is known by which this execution would cost less")

@@ -32,7 +32,7 @@ from nova_assets.sql.pruning.partition_mapping import (
     SameValue,
     ShiftedPeriods,
     infer_column_relations,
-    sample_tasks,
+    newest_task_and_variants,
 )
 
 log = get_logger("nova_assets.datasets")
@@ -65,7 +65,7 @@ def _infer_column_relations(
         return None
     now = datetime.now(UTC)
     try:
-        sample_partitions = sample_tasks(downstream, query.graph.scopes_by_partition(query.name, now))
+        sample_partitions = newest_task_and_variants(downstream, query.graph.scopes_by_partition(query.name, now))
         upstream_by_sample = {
             task: list(
                 dict.fromkeys(

@@ -144,7 +144,7 @@ class Views:
     def _pinned_channel(self, channel: str) -> Pinned:
         with self._lock:
             if channel not in self._pins:
-                channel_standing = self._handler_under_lock().catalog.timelines.head(channel)
+                channel_standing = self._local_handler_opened_once().catalog.timelines.head(channel)
                 self._pins[channel] = Pinned(channel_standing.head, channel_standing.position)
             return self._pins[channel]
 
@@ -167,9 +167,9 @@ class Views:
 
     def _handler(self) -> ViewQueryHandler:
         with self._lock:
-            return self._handler_under_lock()
+            return self._local_handler_opened_once()
 
-    def _handler_under_lock(self) -> ViewQueryHandler:
+    def _local_handler_opened_once(self) -> ViewQueryHandler:
         if self._local_handler is None:
             self._local_handler = ViewQueryHandler(TimelineFollower(self._opener(), MemoryStorage()))
         return self._local_handler

@@ -172,7 +172,7 @@ def preview_text(raw: bytes, max_characters: int = 80) -> str:
 
 
 @contextmanager
-def name_file_in_errors(file_name: str) -> Iterator[None]:
+def name_file_in_nova_errors(file_name: str) -> Iterator[None]:
     """Context for reading a file: errors name the file, unless they do already."""
     try:
         yield

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord
 from nova_assets.formats import readers
-from nova_assets.formats.input_file import InputFile, bad_record_error, name_file_in_errors
+from nova_assets.formats.input_file import InputFile, bad_record_error, name_file_in_nova_errors
 from nova_assets.formats.parquet_and_orc import call_columnar_reader
 from nova_assets.formats.parsed_records import REFUSED_SCHEMA, ParsedRecords
 from nova_assets.formats.value_checks import validate_table
@@ -25,7 +25,7 @@ def handle_job(job: Job) -> Outcome:
     """Run one read job. Returns the file's tables, or the error that prevented the read."""
     file = InputFile(Path(job["path"]), job["name"], job["largest"])
     try:
-        with name_file_in_errors(file.display_name):
+        with name_file_in_nova_errors(file.display_name):
             fields, tables = _run_operation(job, file)
             for table in tables:
                 validate_table(table)

@@ -117,7 +117,7 @@ class MetastoreFolders:
         source = _source_identity(metastore, channel, description)
         position = None if event_id is None else ExternalPosition(source, event_id, now, committed.head)
         saved = self.catalog.sources.position(channel.name)
-        if position is not None and saved is not None and _is_usable(saved, position):
+        if position is not None and saved is not None and _is_recent_listing_of_same_log(saved, position):
             changed = _changes_since(metastore, saved.event_id, position.event_id, keys)
             unchanged = None if changed is None else _unchanged_partitions(channel, keys, changed, committed)
             if changed is not None and unchanged is not None:
@@ -304,7 +304,7 @@ def _changes_since(
     return changed
 
 
-def _is_usable(saved: ExternalPosition, current: ExternalPosition) -> bool:
+def _is_recent_listing_of_same_log(saved: ExternalPosition, current: ExternalPosition) -> bool:
     is_recent = current.listed_at - saved.listed_at < FULL_LISTING_EVERY
     is_same = (saved.source, saved.head) == (current.source, current.head)
     return is_recent and is_same and saved.event_id <= current.event_id

@@ -141,10 +141,10 @@ class TablePublisher:
                 head = execution.pins[channel].head
                 history = self.catalog.histories.of(channel, head, back_to=compacted_seq or head)
                 # The first version of a folder that is taken over has all days, sealed or not, as the folder had.
-                has_open_days = take_over and outlet.published_version() is None
+                include_open_days = take_over and outlet.published_version() is None
                 contents = {
                     # A channel with constant writes is published at the number of its last compaction.
-                    n: self._load_publishable_content(channel, table, history, n, has_open_days=has_open_days)
+                    n: self._load_publishable_content(channel, table, history, n, include_open_days=include_open_days)
                     for n in ((head, compacted_seq) if compacted_seq else (head,))
                 }
                 uncompacted = {n: uncompacted_partitions(table, history, n, c) for n, c in contents.items()}
@@ -297,13 +297,13 @@ class TablePublisher:
         return max((e.seq for e in self.catalog.published_versions.find(channel, table.id)), default=0)
 
     def _load_publishable_content(
-        self, channel: str, table: PublishedTable, history: History, seq: int, *, has_open_days: bool = False
+        self, channel: str, table: PublishedTable, history: History, seq: int, *, include_open_days: bool = False
     ) -> PublishedContent | None:
         """Files and seals that a table shows of a channel at a sequence number. None for a channel without a schema."""
         state = self.catalog.definitions.channel(channel)
         seals = self.catalog.seals.latest(channel) if state.seal is not None else {}
         seal_column = state.seal.by if state.seal is not None else None
-        only_sealed = table.converts and not has_open_days
+        only_sealed = table.converts and not include_open_days
         return published_content(
             state.channel, history, seq, seals, seal_column, only_sealed=only_sealed, is_converted=table.converts
         )

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from nova_assets.catalog.database.sqlite_log import log_continues_file, stamp_transaction
+from nova_assets.catalog.database.sqlite_log import log_continues_file, stamp_first_page
 from nova_assets_tests.effort import examples
 
 FIRST_PAGE = 4096
@@ -34,7 +34,7 @@ def open_database(file: Path) -> sqlite3.Connection:
 def commit(connection: sqlite3.Connection, sql: str, *values: object) -> None:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(sql, values)
-    stamp_transaction(connection)
+    stamp_first_page(connection)
     connection.execute("COMMIT")
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool, StaticPool
 from nova_assets.catalog.database.backend import TransactionStart
 from nova_assets.catalog.database.failures import DATABASE_FAILURES, classify_failure
 from nova_assets.catalog.database.sqlite_file import CatalogConnection, CatalogFile
-from nova_assets.catalog.database.sqlite_log import stamp_transaction
+from nova_assets.catalog.database.sqlite_log import stamp_first_page
 from nova_assets.errors import CatalogUnavailable, CommitOutcomeUnknown
 from nova_assets.masking import get_logger, mask_address
 
@@ -80,7 +80,7 @@ class SqliteBackend:
         connection = _driver_connection(c)
         self._check_file(connection)
         if self._catalog_file is not None and connection.changes_at_begin != connection.total_changes:
-            stamp_transaction(connection)
+            stamp_first_page(connection)
 
     def after_commit(self, c: Connection) -> None:
         """Check that the transaction was committed to the file that bears the catalog's name.
@@ -119,7 +119,7 @@ class SqliteBackend:
         try:
             with engine.begin() as c:
                 result = callback(c)
-                stamp_transaction(_driver_connection(c))
+                stamp_first_page(_driver_connection(c))
             return result
         except DATABASE_FAILURES as error:
             problem = classify_failure(error)

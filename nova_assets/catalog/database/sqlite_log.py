@@ -45,7 +45,7 @@ class Stamp(NamedTuple):
         return self.number == earlier.number + 1 and self.value % (1 << _DIGEST_BITS) == _digest(earlier.value)
 
 
-def stamp_transaction(connection: sqlite3.Connection) -> None:
+def stamp_first_page(connection: sqlite3.Connection) -> None:
     """Store the stamp of a write transaction on the first page of the file.
 
     A pragma takes no parameters, so the numbers are part of its text.

@@ -22,7 +22,7 @@ from nova_assets.engine.inputs.user_tables import (
 from nova_assets.errors import BadRecord, DefinitionError, EmptyInput, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
 from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values, declared_types
-from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error, name_file_in_errors
+from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error, name_file_in_nova_errors
 from nova_assets.formats.row_collector import great_number_error
 from nova_assets.model.block_options import BlockOptions, options_from_arguments
 from nova_assets.model.file_source import Format
@@ -299,7 +299,7 @@ def _kept_file_paths(data: Any) -> list[Path]:
 
 def _read_file(file: InputFile, file_format: Format, schema: Schema | None, allow_widening: bool) -> pa.Table:
     table = isolated_reader.read_table(file, file_format, schema)
-    with name_file_in_errors(file.display_name):
+    with name_file_in_nova_errors(file.display_name):
         return convert_user_table(table.replace_schema_metadata(None), schema, TYPED, allow_widening=allow_widening)
 
 

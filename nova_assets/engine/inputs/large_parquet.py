@@ -25,7 +25,7 @@ from nova_assets.engine.inputs.user_tables import (
 from nova_assets.engine.session.worker_errors import as_task_errors
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.input_file import InputFile, name_file_in_errors
+from nova_assets.formats.input_file import InputFile, name_file_in_nova_errors
 from nova_assets.formats.parquet_and_orc import call_columnar_reader
 from nova_assets.formats.parquet_input import ParquetInput
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
@@ -127,7 +127,7 @@ class LargeParquetFiles:
 
     def _empty_table(self, path: Path, footer: pq.FileMetaData) -> pa.Table:
         """Empty table with the columns of a file."""
-        with name_file_in_errors(str(path)):
+        with name_file_in_nova_errors(str(path)):
             with closing(ParquetInput(path, self._schema, str(path))) as opened:
                 empty = opened.schema.remove_metadata().empty_table()
             table = convert_user_table(empty, self._schema, TYPED, allow_widening=self._allow_widening)
@@ -147,7 +147,7 @@ def read_part(part: ParquetPart, schema: Schema | None, allow_widening: bool, ro
     """
     row_number = part.first_row_number
     for table in _read_batches(part, schema):
-        with name_file_in_errors(str(part.path)):
+        with name_file_in_nova_errors(str(part.path)):
             validate_table(table)
             yield fit_to_schema(
                 convert_user_table(table, schema, TYPED, allow_widening=allow_widening, first_row_number=row_number),

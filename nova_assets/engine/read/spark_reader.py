@@ -100,7 +100,7 @@ class SparkReader:
         base, deltas = _resolved_blocks(read.bases), _resolved_blocks(read.deltas)
         model, schema = merge_model_of(read), read.schema or _NO_COLUMNS
         if isinstance(model, Custom):
-            return self._custom_snapshot_frame(read, base, deltas, model)
+            return self._snapshot_by_user_functions(read, base, deltas, model)
         runs = merge_runs(deltas, model)
         if len(runs) > 1 or any(m is not model for m, _ in runs):
             return self._merge_runs_to_frame(base, runs, schema)
@@ -224,7 +224,7 @@ class SparkReader:
             ).limit(0)
         return self.blocks.empty_frame(schema.with_deleted() if read.merge.has_deletions else schema)
 
-    def _custom_snapshot_frame(
+    def _snapshot_by_user_functions(
         self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], model: Custom
     ) -> DataFrame:
         schema = read.schema or _NO_COLUMNS

@@ -66,7 +66,7 @@ def _group_changes(number: int, accumulator: Accumulator, type_: DataType) -> It
     if accumulator.kind == "count":
         yield f"COALESCE(SUM(IF({value} IS NULL, 0L, {WEIGHT})), 0L) AS nova_change_{number}"
     elif accumulator.kind == "sum":
-        addend = f"CAST({value} AS {_exact_type(type_)})"
+        addend = f"CAST({value} AS {_decimal_if_bigint(type_)})"
         add_up = "TRY_SUM" if type_.name == "decimal" and may_exceed_type(type_) else "SUM"
         yield f"{add_up}(IF({WEIGHT} > 0, {addend}, -{addend})) AS nova_change_{number}"
         if may_exceed_type(type_):
@@ -217,7 +217,7 @@ def may_exceed_type(type_: DataType) -> bool:
     return type_.name == "bigint" or (type_.name == "decimal" and type_.args[0] == MAX_PRECISION)
 
 
-def _exact_type(type_: DataType) -> DataType:
+def _decimal_if_bigint(type_: DataType) -> DataType:
     """Type in which values are added up whose sum has a type. The change of a sum of integers can be beyond the
     greatest integer although the sum is not.
     """
@@ -226,7 +226,7 @@ def _exact_type(type_: DataType) -> DataType:
 
 def _total(stored: StoredAccumulation, number: int) -> str:
     """A stored sum and its change, added up."""
-    type_ = _exact_type(stored.type_of(number))
+    type_ = _decimal_if_bigint(stored.type_of(number))
     zero = f"CAST(0 AS {type_})"  # a cast of the change, so that the addition adds one digit only
     parts = (_stored_value(stored, number), f"nova_change_{number}")
     return " + ".join(f"COALESCE(CAST({part} AS {type_}), {zero})" for part in parts)
@@ -238,7 +238,7 @@ def _can_be_added(stored: StoredAccumulation, number: int) -> str:
     """
     type_ = stored.type_of(number)
     if type_.name == "bigint":
-        low, high = (f"CAST('{value}' AS {_exact_type(type_)})" for value in (-(2**63), 2**63 - 1))
+        low, high = (f"CAST('{value}' AS {_decimal_if_bigint(type_)})" for value in (-(2**63), 2**63 - 1))
         return f"{_total(stored, number)} BETWEEN {low} AND {high}"
     limit = f"CAST('1{'0' * (type_.args[0] - type_.args[1] - 2)}' AS {type_})"
     parts = (_stored_value(stored, number), f"CAST(nova_change_{number} AS {type_})")

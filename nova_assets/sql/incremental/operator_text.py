@@ -48,7 +48,7 @@ def _lines(operator: Operator, depth: int, accumulation: Accumulation | None) ->
     if isinstance(operator, Projection) and all(isinstance(e, exp.Column) for _, e in operator.outputs):
         yield from _lines(operator.input, depth, accumulation)
         return
-    step, rule = _describe(operator)
+    step, rule = _step_and_change_rule(operator)
     if accumulation is not None and operator is accumulation.aggregation:
         rule = _describe_accumulation(accumulation)
     yield OperatorLine(depth, step, rule)
@@ -65,7 +65,7 @@ def _describe_accumulation(accumulation: Accumulation) -> str:
 _CHANGE_ALONE = "only changed rows are computed"
 
 
-def _describe(operator: Operator) -> tuple[str, str]:
+def _step_and_change_rule(operator: Operator) -> tuple[str, str]:
     match operator:
         case Scan():
             return f"read {operator.dataset}", "its changes since the last execution"

@@ -305,7 +305,7 @@ def convert_table_functions(tree: exp.Expr) -> exp.Expr:
         name = _function_name(call)
         if name not in spark_functions.TABLE_FUNCTIONS:
             continue
-        alias = _complete_alias(table, name, _default_columns(call, name))
+        alias = _complete_alias(table, name, _column_names_known_without_types(call, name))
         source = _range_subquery(call, alias) if name == "range" else exp.Lateral(this=call, view=False, alias=alias)
         for key in ("joins", "laterals"):
             source.set(key, table.args.get(key))
@@ -347,7 +347,7 @@ def _complete_alias(source: exp.Expr, default_name: str, default_columns: Sequen
     return alias
 
 
-def _default_columns(call: exp.Expr, function_name: str) -> list[str]:
+def _column_names_known_without_types(call: exp.Expr, function_name: str) -> list[str]:
     """Default column names of a generator. Empty if they depend on the types of its arguments."""
     if function_name == "json_tuple":
         return [f"c{n}" for n in range(len(call.expressions) - 1)]

@@ -78,7 +78,7 @@ MAX_SAMPLED_VALUES = 50
 """Most values of a static or dynamic column to sample."""
 
 
-def sample_tasks(dimensions: Sequence[Dimension], task_names: Collection[str]) -> list[str]:
+def newest_task_and_variants(dimensions: Sequence[Dimension], task_names: Collection[str]) -> list[str]:
     """Tasks that reveal the relation of each column: the newest task, and tasks that differ from it in one column."""
     names = list(task_names)
     if not names or not dimensions:
