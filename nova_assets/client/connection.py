@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -41,6 +41,8 @@ from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.renamed import DeploymentHandle
 from nova_assets.service.http.asgi import ARROW, LINES, PARQUET
 from nova_assets.store.insert import InsertCheck
+
+T = TypeVar("T")
 
 
 def connect(url: str | Sequence[str], token: str | None = None, *, timeout: float = 60.0) -> Connection:
@@ -113,7 +115,9 @@ class Connection(DeploymentHandle):
         """
         retry_key = idempotency_key or f"connection-{uuid.uuid4().hex}"
         try:
-            response = self._post_block(channel, data, _insert_parameters(kind, partition, merge, format), retry_key)
+            return self._post_block(
+                channel, data, _insert_parameters(kind, partition, merge, format), retry_key, Commit.from_json
+            )
         except (ServiceUnavailable, ServiceBusy, RequestTimedOut, CommitOutcomeUnknown) as error:
             if error.fields.get("unsent"):
                 raise
@@ -124,7 +128,6 @@ class Connection(DeploymentHandle):
             raise type(error)(
                 error.what, found=error.found, next=remedy, **error.fields, idempotency_key=retry_key
             ) from error
-        return Commit.from_json(response)
 
     def check_insert(
         self,
@@ -138,9 +141,12 @@ class Connection(DeploymentHandle):
     ) -> InsertCheck:
         """Dry run of ``insert``: validate the data without changing anything."""
         parameters = {**_insert_parameters(kind, partition, merge, format), "dry_run": "true"}
-        checked = self._post_block(channel, data, parameters, None)
-        schema, head = Schema.from_json(checked["columns"]), checked["head"]
-        return InsertCheck(checked["channel"], checked["kind"], head, schema, head + 1)
+
+        def read_check(checked: Any) -> InsertCheck:
+            schema, head = Schema.from_json(checked["columns"]), checked["head"]
+            return InsertCheck(checked["channel"], checked["kind"], head, schema, head + 1)
+
+        return self._post_block(channel, data, parameters, None, read_check)
 
     def read(
         self,
@@ -188,8 +194,9 @@ class Connection(DeploymentHandle):
         partitions: Sequence[str] | None = None,
     ) -> Commit | None:
         """Add a base at the newest number of each partition that has deltas (R14)."""
-        commit = self._request_compaction(channel, force, chained, partitions, False)["commit"]
-        return None if commit is None else Commit.from_json(commit)
+        return self._request_compaction(
+            channel, force, chained, partitions, False, lambda answer: _optional(Commit.from_json)(answer["commit"])
+        )
 
     def compactable(
         self,
@@ -200,73 +207,88 @@ class Connection(DeploymentHandle):
         partitions: Sequence[str] | None = None,
     ) -> tuple[PlannedCompaction, ...]:
         """Dry run of ``compact``: the blocks that ``compact`` would add, with the reasons."""
-        planned = self._request_compaction(channel, force, chained, partitions, True)["wanted"]
-        return tuple(map(PlannedCompaction.from_json, planned))
+        return self._request_compaction(
+            channel,
+            force,
+            chained,
+            partitions,
+            True,
+            lambda answer: tuple(map(PlannedCompaction.from_json, answer["wanted"])),
+        )
 
     def _request_compaction(
-        self, channel: Channel | str, force: bool, chained: bool, partitions: Sequence[str] | None, dry_run: bool
-    ) -> dict[str, Any]:
+        self,
+        channel: Channel | str,
+        force: bool,
+        chained: bool,
+        partitions: Sequence[str] | None,
+        dry_run: bool,
+        read_answer: Callable[[Any], T],
+    ) -> T:
         request: dict[str, Any] = {"force": force, "chained": chained, "dry_run": dry_run}
         request |= {} if partitions is None else {"partitions": list(partitions)}
-        response: dict[str, Any] = self._transport.post(f"{_channel_path(channel)}/compact", request)
-        return response
+        return self._transport.post(f"{_channel_path(channel)}/compact", request, read_answer)
 
     def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> CollectedGarbage:
         """Collect the blocks of a channel that no retained answer needs (R15)."""
         request = {} if retain is None else {"retain": retain}
-        return CollectedGarbage.from_json(self._transport.post(f"{_channel_path(channel)}/collect", request))
+        return self._transport.post(f"{_channel_path(channel)}/collect", request, CollectedGarbage.from_json)
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
         """Drop a partition, or every partition with given values of some dimensions (R19)."""
-        response = self._transport.post(f"{_channel_path(channel)}/drop", {"partition": _partition_as_text(partition)})
-        return None if response is None else Commit.from_json(response)
+        request = {"partition": _partition_as_text(partition)}
+        return self._transport.post(f"{_channel_path(channel)}/drop", request, _optional(Commit.from_json))
 
     def restore(self, channel: Channel | str, at: int) -> Commit:
         """Restore the content that a channel had at a sequence number (R19)."""
-        return Commit.from_json(self._transport.post(f"{_channel_path(channel)}/restore", {"at": at}))
+        return self._transport.post(f"{_channel_path(channel)}/restore", {"at": at}, Commit.from_json)
 
     # inspection
 
     def channels(self) -> list[ChannelState]:
         """Every channel that the token may read, with its head, rows and bytes."""
-        return [ChannelState.from_json(s) for s in self._transport.get("/v1/channels")]
+        return self._transport.get("/v1/channels", _list_of(ChannelState.from_json))
 
     def channel(self, name: str) -> ChannelState:
         """State of one channel."""
-        return ChannelState.from_json(self._transport.get(_channel_path(name)))
+        return self._transport.get(_channel_path(name), ChannelState.from_json)
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
     ) -> list[PartitionState]:
         """Partitions of a channel, sorted by name. Dropped partitions are included (``is_dropped``)."""
-        response = self._transport.get(f"{_channel_path(channel)}/partitions", partition=_partition_as_text(partition))
-        return [PartitionState.from_json(p) for p in response]
+        path, scope = f"{_channel_path(channel)}/partitions", _partition_as_text(partition)
+        return self._transport.get(path, _list_of(PartitionState.from_json), partition=scope)
 
     def timeline(self, channel: Channel | str, limit: int = 10_000) -> list[Instant]:
         """Instants of a channel, oldest first. Returns the latest ``limit`` instants, at most 10,000."""
-        response = self._transport.get(f"{_channel_path(channel)}/timeline", limit=limit)
-        return [Instant.from_json(i) for i in response]
+        return self._transport.get(f"{_channel_path(channel)}/timeline", _list_of(Instant.from_json), limit=limit)
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """Cursors: how far each binding has read each channel and partition."""
-        return [Cursor.from_json(c) for c in self._transport.get("/v1/cursors", binding=binding)]
+        return self._transport.get("/v1/cursors", _list_of(Cursor.from_json), binding=binding)
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""
-        response = self._transport.get("/v1/executions", binding=binding, limit=limit)
-        return [Execution.from_json(e) for e in response]
+        return self._transport.get("/v1/executions", _list_of(Execution.from_json), binding=binding, limit=limit)
 
     def firings(self, binding: str | None = None, limit: int = 100) -> list[Firing]:
         """Firings of triggers, latest first."""
-        response = self._transport.get("/v1/firings", binding=binding, limit=limit)
-        return [Firing.from_json(f) for f in response]
+        return self._transport.get("/v1/firings", _list_of(Firing.from_json), binding=binding, limit=limit)
 
     def _post_block(
-        self, channel: Channel | str, data: Any, parameters: Mapping[str, Any], idempotency_key: str | None
-    ) -> Any:
+        self,
+        channel: Channel | str,
+        data: Any,
+        parameters: Mapping[str, Any],
+        idempotency_key: str | None,
+        read_answer: Callable[[Any], T],
+    ) -> T:
         path = _channel_path(channel)
         with open_insert_body(data, lambda: self._fetch_schema(path)) as (file, media_type):
-            return self._transport.post_file(f"{path}/blocks", file, media_type, parameters, idempotency_key)
+            return self._transport.post_file(
+                f"{path}/blocks", file, media_type, parameters, idempotency_key, read_answer
+            )
 
     def _fetch_schema(self, channel_path: str) -> Schema | None:
         """Schema by which the client parses rows and lines.
@@ -274,8 +296,22 @@ class Connection(DeploymentHandle):
         Raises:
             NotAllowed: the token may write but not read, so the service does not reveal the columns.
         """
-        columns = self._transport.get(f"{channel_path}/schema")["columns"]
-        return None if columns is None else Schema.from_json(columns)
+        return self._transport.get(
+            f"{channel_path}/schema", lambda answer: _optional(Schema.from_json)(answer["columns"])
+        )
+
+
+def _list_of(read: Callable[[Any], T]) -> Callable[[Any], list[T]]:
+    def read_list(answer: Any) -> list[T]:
+        if not isinstance(answer, list):
+            raise TypeError(f"{type(answer).__name__} is no list")
+        return [read(item) for item in answer]
+
+    return read_list
+
+
+def _optional(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    return lambda answer: None if answer is None else read(answer)
 
 
 def _insert_parameters(

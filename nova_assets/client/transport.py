@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import httpx
 import pyarrow as pa
@@ -25,6 +25,8 @@ MAX_ATTEMPTS = 8
 
 _HEALTH_TIMEOUT = 5.0
 """Seconds to wait for an address that is used for the first time."""
+
+T = TypeVar("T")
 
 _RETRYABLE_STATUSES = (429, 503, 504)
 """HTTP statuses after which the client retries a repeatable request."""
@@ -58,20 +60,31 @@ class ServiceTransport:
     def close(self) -> None:
         self.http_client.close()
 
-    def get(self, path: str, **parameters: Any) -> Any:
-        """JSON value of a resource. Parameters that are None are left out."""
+    def get(self, path: str, read_answer: Callable[[Any], T], **parameters: Any) -> T:
+        """A resource, read from its JSON value. Parameters that are None are left out."""
         query = _drop_none_values(parameters)
-        return self._send_with_retries(lambda address: self.http_client.get(f"{address}{path}", params=query)).json()
+        return _read_body(
+            self._send_with_retries(lambda address: self.http_client.get(f"{address}{path}", params=query)), read_answer
+        )
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+    def post(self, path: str, body: Mapping[str, Any], read_answer: Callable[[Any], T]) -> T:
         """Send a request that changes state. It is sent again only if no service has begun with it."""
-        return self._send_with_retries(
-            lambda address: self.http_client.post(f"{address}{path}", json=body), is_repeatable=False
-        ).json()
+        return _read_body(
+            self._send_with_retries(
+                lambda address: self.http_client.post(f"{address}{path}", json=body), is_repeatable=False
+            ),
+            read_answer,
+        )
 
     def post_file(
-        self, path: str, file: IO[bytes], media_type: str, parameters: Mapping[str, Any], idempotency_key: str | None
-    ) -> Any:
+        self,
+        path: str,
+        file: IO[bytes],
+        media_type: str,
+        parameters: Mapping[str, Any],
+        idempotency_key: str | None,
+        read_answer: Callable[[Any], T],
+    ) -> T:
         """Send a file. The request is repeatable, since it has an idempotency key or changes nothing."""
         headers = {
             "Content-Type": media_type,
@@ -88,7 +101,7 @@ class ServiceTransport:
                 content=iter(lambda: file.read(1 << 20), b""),
             )
 
-        return self._send_with_retries(send).json()
+        return _read_body(self._send_with_retries(send), read_answer)
 
     @contextmanager
     def stream_rows(self, path: str, body: Mapping[str, Any]) -> Iterator[pa.RecordBatchReader]:
@@ -192,6 +205,24 @@ class ServiceTransport:
                 expected="addresses of services that share one catalog",
                 next="connect to each deployment separately",
             )
+
+
+def _read_body(response: httpx.Response, read_answer: Callable[[Any], T]) -> T:
+    """What the body of a successful response says.
+
+    Raises:
+        ServiceUnavailable: the body is none of the service's, such as the page of a proxy.
+    """
+    try:
+        return read_answer(response.json())
+    except Exception as error:  # whatever a reader meets in a body of another form
+        raise ServiceUnavailable(
+            "the answer of the service cannot be read",
+            found=f"{type(error).__name__}: {error}"[:200],
+            expected="an answer of nova serve in the version of this client",
+            next="check the address, and the versions of service and client",
+            reason="answer",
+        ) from error
 
 
 def _drop_none_values(parameters: Mapping[str, Any]) -> dict[str, Any]:

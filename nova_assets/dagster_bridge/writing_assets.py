@@ -299,8 +299,8 @@ def _check_names_differ(asset: AssetsDefinition, binding: Binding, names: Dagste
 def _with_channel_attributes(
     spec: AssetSpec, channel: Channel, names: DagsterNames, links: Mapping[str, Any]
 ) -> AssetSpec:
-    """The spec of an asset with what its channel adds. What the asset itself says comes first, except that the channel's
-    group replaces the asset's.
+    """The spec of an asset with what its channel adds. What the asset itself says comes first, but the channel's group
+    replaces the asset's.
 
     Args:
         links: metadata with a link to the asset's function.

@@ -56,7 +56,7 @@ class Runtime:
     """Carries out executions over a catalog and an engine.
 
     Args:
-        catalog, engine: implementations of the protocols in ``model/catalog`` and ``model/engine``.
+        engine: implementation of the protocol in ``model/engine``.
         project: the project that defines the bindings. None if only channels are used.
         lease: seconds that other processes leave an execution alone after its last heartbeat.
         sweep_delay: seconds before the staged files of a dead execution are deleted, in case its process still runs.
@@ -164,10 +164,9 @@ class Runtime:
         """Run the tasks of a live execution that are not staged yet, and commit."""
         notify = observer or ignore_event
         notify("begin", execution)
-        run, done = self.catalog.read_together(
-            lambda: (self._load_run_state(execution), self.staging.complete_blocks_by_port(execution))
-        )
+        run = self._load_run_state(execution)
         with self._fail_on_error(execution), heartbeat(self.catalog, execution, self.lease):
+            done = self.staging.complete_blocks_by_port(execution)
             for step in run.plan().steps:
                 if step.outputs and all(o.port in done for o in step.outputs):
                     continue

@@ -170,7 +170,8 @@ def _mismatches(value: Any, annotation: Any, is_strict: bool) -> Iterator[Any]:
                 yield from _mismatches(key, inner[0], is_strict)
                 yield from _mismatches(part, inner[1], is_strict)
     elif origin is Iterable or _is_subclass(origin, Sequence) or _is_subclass(origin, Set):
-        if isinstance(value, str | bytes | Mapping | type) or not isinstance(value, Iterable):
+        is_many = isinstance(value, Iterable if is_strict else Collection)  # definitions read values several times
+        if isinstance(value, str | bytes | Mapping | type) or not is_many:
             yield value
         elif isinstance(value, Collection):
             for part in value:

@@ -66,19 +66,31 @@ def _is_plain_tuple(type_: Any) -> bool:
     return get_origin(type_) is tuple and get_args(type_) in {(t, ...) for t in (str, int, Any)}
 
 
+def _read_plain_tuple(value: Any, _: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):  # a text would become its letters
+        raise TypeError(f"{value!r} is no list")
+    return tuple(value)
+
+
 def _is_form(type_: Any) -> bool:
     return isinstance(type_, type) and issubclass(type_, JsonForm)
+
+
+def _read_plain_value(value: Any, type_: type) -> Any:
+    if not isinstance(value, (int, float) if type_ is float else type_):
+        raise TypeError(f"{value!r} is not {type_.__name__}")
+    return value
 
 
 _CONVERTER = Converter(
     detailed_validation=False, unstruct_collection_overrides={tuple: list, Sequence: list, Mapping: dict}
 )
 for _plain_type in (str, int, float, bool):  # cattrs would convert values, such as None to the text "None"
-    _CONVERTER.register_structure_hook(_plain_type, lambda value, _: value)
+    _CONVERTER.register_structure_hook(_plain_type, _read_plain_value)
 _CONVERTER.register_unstructure_hook(datetime, lambda time: time.isoformat().replace("+00:00", "Z"))
 _CONVERTER.register_structure_hook(datetime, lambda text, _: datetime.fromisoformat(text))
 _CONVERTER.register_unstructure_hook_func(_is_plain_tuple, list)
-_CONVERTER.register_structure_hook_func(_is_plain_tuple, lambda value, _: tuple(value))
+_CONVERTER.register_structure_hook_func(_is_plain_tuple, _read_plain_tuple)
 
 
 @_CONVERTER.register_unstructure_hook_factory(_is_form)

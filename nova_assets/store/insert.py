@@ -254,12 +254,9 @@ class DataInserter:
         self, execution: Execution, channel: str, frame: Frame, insert: Insert, origin: Origin
     ) -> CommitRequest:
         kind, head, scope = insert.kind, execution.pins[channel].head, execution.pins[channel].partition
-        state, history = self.catalog.read_together(
-            lambda: (
-                self.catalog.definitions.channel(channel),
-                self.catalog.histories.of(channel, head, scope, head if kind == "delta" else None, back_to=head),
-            )
-        )
+        # Two reads: a history through file views waits for their lock, and would hold the shared transaction meanwhile.
+        history = self.catalog.histories.of(channel, head, scope, head if kind == "delta" else None, back_to=head)
+        state = self.catalog.definitions.channel(channel)
         definition = state.channel
         staged = self.runtime.staging.write(
             execution,

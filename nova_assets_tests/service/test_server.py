@@ -280,7 +280,7 @@ def test_a_certificate_of_ones_own_is_named_to_clients(tmp_path: Path, monkeypat
         assert "SSL_CERT_FILE" in str(refused.value.next) and "idempotency" not in str(refused.value)
         monkeypatch.setenv("SSL_CERT_FILE", files["tls_cert"])
         with connect(url) as known:
-            assert known._transport.get("/v1/whoami")["url"].startswith("https://")
+            assert known._transport.get("/v1/whoami", dict)["url"].startswith("https://")
         assert ViewServiceClient(url)._get_body(url, "/v1/whoami", {})
 
 
