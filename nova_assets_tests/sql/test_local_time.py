@@ -31,6 +31,8 @@ def define(folder: Path, condition: str, zone: str = "Europe/Paris", period: str
     [
         ("at >= :t AND at < :t + INTERVAL 1 DAY", ":t + INTERVAL '1' DAY depends on the time zone"),
         ("at >= :t AND at < (:t + INTERVAL '1' MONTH)", "INTERVAL '1' MONTH depends"),
+        ("at >= :t AND at < :t + INTERVAL 24 HOURS", "depends on the time zone"),
+        ("at >= :t AND at < :t + INTERVAL '1440' MINUTE", "depends on the time zone"),
         ("day = CAST(:t AS DATE)", "CAST(:t AS DATE) depends"),
         ("text = DATE_FORMAT(:t, 'yyyy-MM-dd')", "DATE_FORMAT(:t, 'yyyy-MM-dd') depends"),
         ("at >= DATE_TRUNC('day', :t)", "DATE_TRUNC"),

@@ -6,6 +6,7 @@ variables, but the header has to compute each value that depends on the zone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from sqlglot import exp
@@ -24,8 +25,11 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.GT, exp.GT
 _CHOICES = frozenset({"coalesce", "greatest", "ifnull", "least", "max", "min", "nvl"})
 """Functions whose value is one of their arguments."""
 
-_FIXED_UNITS = frozenset({"HOUR", "HOURS", "MINUTE", "MINUTES", "SECOND", "SECONDS"})
-"""Units of intervals that are equally long in all zones and on all days."""
+_SECONDS_OF_UNIT = {"HOUR": 3600, "HOURS": 3600, "MINUTE": 60, "MINUTES": 60, "SECOND": 1, "SECONDS": 1}
+"""Seconds of the units of intervals that are equally long in all zones and on all days, up to a day."""
+
+_SECONDS_OF_DAY = 86_400
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 def check_local_times(query: Query, load_typed_tree: Callable[[], exp.Query], header: StatementHeader) -> None:
@@ -108,7 +112,14 @@ def _adds_fixed_interval(node: exp.Expr, side: exp.Expr) -> bool:
     if not isinstance(node, exp.Add | exp.Sub):
         return False
     other = _other_side(node, side).unnest()
-    return isinstance(other, exp.Interval) and other.text("unit").upper() in _FIXED_UNITS
+    if not isinstance(other, exp.Interval):
+        return False
+    amount = other.this.this if isinstance(other.this, exp.Neg) else other.this
+    seconds = _SECONDS_OF_UNIT.get(other.text("unit").upper())
+    if seconds is None or not isinstance(amount, exp.Literal) or not _NUMBER.fullmatch(amount.name):
+        return False
+    # Spark counts 24 hours as a day of the calendar, whose length depends on the zone.
+    return abs(float(amount.name)) * seconds < _SECONDS_OF_DAY
 
 
 def _converted_timestamps(node: exp.Expr) -> Iterator[exp.Expr]:
