@@ -232,7 +232,7 @@ def test_small_reads_by_such_a_key_need_no_spark(type_: str, alone: bool, tmp_pa
 
 # rows with certain keys, in this process: as SQL has it, and in their order
 
-VALUES: dict[str, Any] = {
+COLUMN_VALUES: dict[str, Any] = {
     "int": (pa.int64(), st.integers(-2, 3)),
     "text": (pa.string(), st.sampled_from(["", "a", "b", "\u00e4"])),
     "day": (pa.date32(), st.sampled_from([d.date(2024, 1, 1), d.date(2024, 1, 2)])),
@@ -243,11 +243,12 @@ VALUES: dict[str, Any] = {
 @given(st.data())
 @settings(deadline=None, max_examples=60)
 def test_it_is_what_one_finds_by_looking(data: st.DataObject) -> None:
-    on = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3, unique=True))
-    key = st.tuples(*(st.none() | VALUES[c][1] for c in on))
+    on = data.draw(st.lists(st.sampled_from(sorted(COLUMN_VALUES)), min_size=1, max_size=3, unique=True))
+    key = st.tuples(*(st.none() | COLUMN_VALUES[c][1] for c in on))
     rows, keys = (data.draw(st.lists(key, max_size=8)) for _ in range(2))
     made = [
-        pa.table({c: pa.array([k[n] for k in some], VALUES[c][0]) for n, c in enumerate(on)}) for some in (rows, keys)
+        pa.table({c: pa.array([k[n] for k in some], COLUMN_VALUES[c][0]) for n, c in enumerate(on)})
+        for some in (rows, keys)
     ]
     table = made[0].append_column("tags", pa.array([[n] for n in range(len(rows))], pa.list_(pa.int64())))
     found = filter_rows_by_keys(table, made[1], on)
