@@ -1,4 +1,4 @@
-"""Arrivals: files that were announced for a channel, and their outcomes."""
+"""Arrivals: files that were announced for a channel, their outcomes, and the seals of complete groups."""
 
 from __future__ import annotations
 

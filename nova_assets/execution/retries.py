@@ -1,4 +1,4 @@
-"""Retry after a conflict: a commit that lost against a concurrent commit is planned again on the new state (R6)."""
+"""Retries of tasks, of commits with an unknown outcome (R7), and of executions after a conflict (R6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executions: one run of a binding, or one insert, from begin to commit or abort."""
+"""Executions: one run of a binding, or one insert, from begin to commit or abort. Firings and cursor switches."""
 
 from __future__ import annotations
 

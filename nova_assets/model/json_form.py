@@ -49,7 +49,8 @@ class JsonForm:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """The object that a form describes. The form was checked when it was written, and is not checked again."""
+        """The object that a form describes. What was checked when it was written is not checked again, except the
+        types of plain values, since a form may come from the network."""
         form_class: Any = cls
         found: Self = _reader(form_class)(data, form_class)
         return found

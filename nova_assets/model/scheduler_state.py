@@ -1,4 +1,4 @@
-"""State of partitions for the scheduler: versions read, backfill requests, and failures."""
+"""State of partitions for the scheduler: versions read, backfills, and failures."""
 
 from __future__ import annotations
 
