@@ -127,7 +127,9 @@ def _launch_due_runs(store: Store, channel: str) -> dict[str, list[str]]:
         return launch_due(store, [channel])
     except DagsterUnavailable as error:
         print_to_stderr(f"no run was launched: {error.what}: {error.found}")
-        return {}
+    except Exception as error:
+        print_to_stderr(f"no run was launched: {error}")
+    return {}
 
 
 def _parse_merge_model(store: Store, channel: str, text: str) -> MergeModel:

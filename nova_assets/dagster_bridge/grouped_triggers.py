@@ -202,11 +202,11 @@ class GroupedTriggers:
             requests += answer.requests
             reasons += [] if answer.requests else [f"{name}: {answer.why}"]
         if errors and not requests:
-            raise _error_of_triggers(errors)
+            raise error_of_triggers(errors)
         return requests or SkipReason(_describe(reasons))
 
 
-def _error_of_triggers(errors: list[Exception]) -> Exception:
+def error_of_triggers(errors: list[Exception]) -> Exception:
     """One error for the triggers that were not evaluated, so that the tick fails and Dagster shows it.
 
     Dagster shows the text of a group, and neither its errors nor their notes.

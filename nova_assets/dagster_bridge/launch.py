@@ -16,13 +16,16 @@ from dagster._core.errors import DagsterHomeNotSetError
 from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
-from nova_assets.dagster_bridge.grouped_triggers import GROUPED_SENSOR, stopped_sensor_names
+from nova_assets.dagster_bridge.grouped_triggers import GROUPED_SENSOR, error_of_triggers, stopped_sensor_names
 from nova_assets.dagster_bridge.partitions import build_partitions_definition
 from nova_assets.dagster_bridge.triggers import answer_trigger, sensor_name
 from nova_assets.errors import DagsterUnavailable
+from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
 from nova_assets.model.trigger import OnData
 from nova_assets.store.store import Store
+
+log = get_logger("nova_assets.triggers")
 
 
 def launch_due(
@@ -47,11 +50,14 @@ def launch_due(
     Raises:
         DagsterUnavailable: DAGSTER_HOME is not set, or the webserver does not answer or does not know the job. Firings
             stay in the catalog, and the daemon requests their runs.
+        Exception: triggers could not be evaluated, and no run was launched. Otherwise such an error is only logged: it
+            does not affect the other bindings, and the sensor of its binding shows it.
     """
     channel_filter = None if channels is None else set(channels)
     instance, url = instance or _default_dagster_instance(), url or store.settings.dagster_url
     stopped_sensors, names = stopped_sensor_names(instance), DagsterNames.of(store)
     run_ids_by_binding: dict[str, list[str]] = {}
+    errors: list[Exception] = []
     if names.name(GROUPED_SENSOR) in stopped_sensors:
         return run_ids_by_binding
     for binding in store.project.bindings:
@@ -61,8 +67,17 @@ def launch_due(
             or not _is_triggered_by_channels(binding, channel_filter)
         ):
             continue
-        for request in answer_trigger(binding, store, instance).requests:
+        try:
+            answer = answer_trigger(binding, store, instance)
+        except Exception as error:
+            error.add_note(f"(the trigger of binding {binding.name})")
+            log.error("the trigger of %s was not evaluated: %s", binding.name, error)
+            errors.append(error)
+            continue
+        for request in answer.requests:
             run_ids_by_binding.setdefault(binding.name, []).append(_submit_run(binding, request, url, names))
+    if errors and not run_ids_by_binding:
+        raise error_of_triggers(errors)
     return run_ids_by_binding
 
 

@@ -155,14 +155,15 @@ def _step_json(step: DueStep) -> dict[str, Any]:
 def plan_due(runtime: Runtime, bindings: Sequence[Binding]) -> DuePlan:
     """What ``run_due_bindings`` would do now in its first round. Changes nothing.
 
-    A binding that only becomes due by the commits of this round is not in the plan.
+    A binding that only becomes due by the commits of this round is not in the plan. A binding for which nothing can be
+    decided waits, with the error as the reason.
     """
-    steps = [
-        step
-        for binding in in_order_of_channels(bindings)
-        for step in find_due_steps(binding, runtime.catalog)
-        if step.action != "none"
-    ]
+    steps = list[DueStep]()
+    for binding in in_order_of_channels(bindings):
+        try:
+            steps.extend(s for s in find_due_steps(binding, runtime.catalog) if s.action != "none")
+        except Exception as error:
+            steps.append(DueStep(binding, WHOLE, "wait", str(_failure(binding, error).error)))
     return DuePlan(tuple(steps), plan_shared_rows(runtime, [s for s in steps if s.is_execution]))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import runpy
+from typing import Any
 
 import pytest
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import InstigatorStatus
 
 import nova_assets as nova
-from nova_assets.dagster_bridge import launch_due
+from nova_assets.dagster_bridge import launch, launch_due
 from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, comes_to_rest, firings, insert, keys, opened
@@ -44,6 +45,27 @@ def test_only_what_is_due_by_this_channel_is_launched(daemon: MakeDaemon) -> Non
         assert launch_due(store, ["other", "copy"], instance=it.instance, url=NOBODY) == {}
         assert launch_due(store, [], instance=it.instance, url=NOBODY) == {}
         assert firings(it) == []
+
+
+def test_the_error_of_a_binding_does_not_stop_the_launch_of_the_others(
+    daemon: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = daemon("nova.on_data(source)")
+    insert(it, "source", 1)
+    insert(it, "daily", 1, day="2024-01-01")
+    monkeypatch.setattr(launch, "_submit_run", lambda binding, *others: f"run of {binding.name}")
+    with with_project(it) as store:
+        last = store.catalog.firings.last
+
+        def last_unless_damaged(binding: str, partition: str = "") -> Any:
+            if binding == "w":
+                raise nova.CatalogUnavailable("its row is damaged")
+            return last(binding, partition)
+
+        monkeypatch.setattr(store.catalog.firings, "last", last_unless_damaged)
+        assert launch_due(store, instance=it.instance) == {"d": ["run of d"]}
+        with pytest.raises(nova.CatalogUnavailable, match="damaged"):
+            launch_due(store, ["source"], instance=it.instance)
 
 
 def test_a_trigger_that_is_switched_off_stays_off(daemon: MakeDaemon) -> None:

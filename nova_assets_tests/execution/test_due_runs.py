@@ -145,6 +145,8 @@ def test_the_error_of_a_binding_does_not_stop_the_others(
     insert(store, 1)
     with monkeypatch.context() as damage:
         damage.setattr(store.catalog.firings, "last", broken)
+        planned = {s.binding.name: (s.action, s.why) for s in store.plan_due().steps}
+        assert planned["other"][0] == "fire" and planned["a"][0] == "wait" and "its row is damaged" in planned["a"][1]
         a, other = store.run_due(follow=True)
     assert a.binding == "a" and "its row is damaged" in str(a.error) and other.execution is not None
     assert names(store.run_due(follow=True)) == ["a", "b"]
