@@ -112,8 +112,7 @@ class Catalog:
         """Call a function whose reads of this catalog share one transaction, so that all of them see one moment.
 
         Args:
-            reads: writes nothing, reads no histories through file views (these wait for a lock and for connections of
-                their own), and may be called again if the connection is lost.
+            reads: writes nothing, and may be called again if the connection is lost.
         """
         return self.database.read_together(reads)
 

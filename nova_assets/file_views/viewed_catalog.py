@@ -63,6 +63,9 @@ class _ViewedHistories:
         def from_catalog() -> History:
             return self._catalog.histories.of(channel, at, scope, since, back_to=back_to)
 
+        # A view answers of another moment than the transaction, and waits for connections that it may have to give.
+        if self._catalog.database.is_reading_together:
+            return from_catalog()
         # The current position is read first. Whoever retains the requested version pinned it earlier, so it is not
         # collected at that position.
         state = self._catalog.definitions.channel(channel)

@@ -19,6 +19,7 @@ from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.viewed_catalog import catalog_through_views
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
+from nova_assets_tests.file_views.conftest import opened, put
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +38,31 @@ def test_an_older_number_has_the_schema_and_the_merge_model_of_its_time(store: S
             expected.last_merge,
         )
     assert [len(seen.histories.of("notes", number).schema.fields) for number in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_reads_of_one_moment_do_not_ask_views(
+    store: Store, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view follows the timeline to another moment, and waits for a lock whose holder may wait for a connection."""
+    desk = ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage()))
+    seen: Any = catalog_through_views(store.catalog, desk)
+    put(store, 0)
+
+    def rows_at_head() -> tuple[int, int]:
+        asked = seen.histories.of("t")
+        return asked.head, sum(b.rows for b in asked.blocks)
+
+    def rows_while_another_process_inserts() -> tuple[int, int]:
+        seen.definitions.channel("t")  # the moment
+        with opened(tmp_path, url) as other:
+            put(other, 1)
+        return rows_at_head()
+
+    assert rows_at_head() == (1, 3)
+    with monkeypatch.context() as without_views:
+        without_views.setattr(desk, "history_answer", lambda *_, **__: pytest.fail("a view was asked"))
+        assert seen.read_together(rows_while_another_process_inserts) == (1, 3)
+    assert rows_at_head() == (2, 6)
 
 
 class SeenThroughViews(PartitionHistories):

@@ -150,6 +150,11 @@ class Database:
         shared: Connection | None = getattr(self._current, "shared", None)
         return self._run_with_retries(callback, write=False) if shared is None else callback(shared)
 
+    @property
+    def is_reading_together(self) -> bool:
+        """Whether this thread is in ``read_together``."""
+        return getattr(self._current, "shared", None) is not None
+
     def read_together(self, reads: Callable[[], T]) -> T:
         """Call ``reads`` in one read transaction, which every ``read`` of this thread uses meanwhile."""
 
@@ -186,7 +191,7 @@ class Database:
             CatalogUnavailable: the database cannot be used; nothing was kept.
             ValueRefused: a value cannot be stored; nothing was kept.
         """
-        assert getattr(self._current, "shared", None) is None, "nothing is written in read_together"
+        assert not self.is_reading_together, "nothing is written in read_together"
         return self._run_with_retries(callback, True, before_commit, outcome_resolved_by_caller, no_timeout)
 
     def close(self) -> None:
