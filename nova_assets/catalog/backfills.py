@@ -25,11 +25,11 @@ _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 class Backfills(CatalogPart):
     """Records backfills and their progress."""
 
-    def start(self, request: Backfill, parts: Sequence[tuple[str, str]]) -> Backfill:
+    def start(self, request: Backfill, dataset_partitions: Sequence[tuple[str, str]]) -> Backfill:
         """Record a backfill, and mark its partitions to be recomputed.
 
         Args:
-            parts: (dataset, partition), in the order in which they are recomputed.
+            dataset_partitions: (dataset, partition), in the order in which they are recomputed.
         """
         now = self.database.clock()
 
@@ -39,11 +39,11 @@ class Backfills(CatalogPart):
             c.execute(insert(backfills).values(**values, **more_values))
             rows = [
                 {"backfill": request.id, "n": n, "channel": d, "partition": p, "state": "waiting"}
-                for n, (d, p) in enumerate(parts)
+                for n, (d, p) in enumerate(dataset_partitions)
             ]
             c.execute(insert(backfill_parts), rows)
             partitions_by_dataset: dict[str, list[str]] = {}
-            for dataset, partition in parts:
+            for dataset, partition in dataset_partitions:
                 partitions_by_dataset.setdefault(dataset, []).append(partition)
             for dataset, partitions in sorted(partitions_by_dataset.items()):  # in lock order
                 upsert_backfill_requests(

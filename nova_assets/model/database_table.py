@@ -178,7 +178,7 @@ def normalize_database_url(url: str) -> tuple[str, str | None]:
     return f"{base}?{remaining}" if remaining else base, user
 
 
-def with_user(url: str, user: str | None) -> str:
+def with_default_user(url: str, user: str | None) -> str:
     """A URL with a user, if it names none."""
     scheme, separator, rest = url.partition("://")
     return url if user is None or "@" in rest.partition("/")[0] else f"{scheme}{separator}{user}@{rest}"

@@ -248,7 +248,7 @@ class TableFiles(Protocol):
         """Objects of published folders in S3 or HDFS."""
 
     def read_folder(
-        self, folder: str, files: Sequence[ExistingTableFile], channel: Channel, layout: TableFileLayout
+        self, folder: str, files: Sequence[ExistingTableFile], target: Channel, layout: TableFileLayout
     ) -> Frame:
         """Content of a folder that other tools have filled, with its own columns.
 
@@ -258,7 +258,7 @@ class TableFiles(Protocol):
         Args:
             folder: path or address of the folder.
             files: its data files.
-            channel: channel that takes the folder over. For a format other than Parquet, it has a schema.
+            target: channel that takes the folder over. For a format other than Parquet, it has a schema.
             layout: layout of the files.
 
         Raises:

@@ -20,7 +20,7 @@ from nova_assets.model.database_table import (
     SplitKind,
     is_database_url,
     normalize_database_url,
-    with_user,
+    with_default_user,
 )
 from nova_assets.model.json_form import NOT_IN_JSON, JsonForm, json_key
 from nova_assets.short_repr import short_repr
@@ -240,7 +240,7 @@ def external(
         return External(location, format, success_file)
     url, url_user = normalize_database_url(location)
     database = DatabaseTable(
-        with_user(url, user or url_user),
+        with_default_user(url, user or url_user),
         table=table,
         query=query,
         password_env=password_env,

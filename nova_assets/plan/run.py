@@ -281,7 +281,7 @@ def _plan_input(
     staged = (
         None
         if edge.port in ports_without_new_data
-        else _staged_by_other_task(binding, reading_task, edge.port, task_histories)
+        else _placeholder_if_other_task_writes(binding, reading_task, edge.port, task_histories)
     )
     reason = "" if edge.has_cursor else _reason_without_change(history, pin)
     if reason:
@@ -323,7 +323,7 @@ def _plan_read(mode: str, history: History, pin: Pin, staged: StagedBlockPlaceho
     return read if staged is None else modes.with_staged_block(read, staged, history, since)
 
 
-def _staged_by_other_task(
+def _placeholder_if_other_task_writes(
     binding: Binding, reading_task: str | None, port: str, task_histories: _TaskHistories
 ) -> StagedBlockPlaceholder | None:
     writer = binding.workflowette.writer(port)

@@ -83,7 +83,7 @@ class FolderInbox:
         """List every settled file in the folders of the last hours (see ``Inbox.list_arrivals``)."""
         _check_folder_readable(self.root)
         for folder in folders_to_list(self.source, now, last_listing_at):
-            for path in self._walk_paths(folder):
+            for path in self._walk_paths_of_source(folder):
                 arrival = self._settled_arrival(path)
                 if arrival is not None:
                     yield arrival
@@ -149,10 +149,10 @@ class FolderInbox:
         An unreadable folder is ignored here, because an error would end the watching. The next listing reports it.
         """
         with suppress(ValueError, SourceUnavailable):
-            for path in self._walk_paths(folder.relative_to(self.root).as_posix().removeprefix(".")):
+            for path in self._walk_paths_of_source(folder.relative_to(self.root).as_posix().removeprefix(".")):
                 self._add_changed_path(path)
 
-    def _walk_paths(self, folder: str) -> Iterator[str]:
+    def _walk_paths_of_source(self, folder: str) -> Iterator[str]:
         """Paths of the source's files in a folder and its subfolders, sorted; empty for a missing folder."""
         top = self.root / folder
         for parent, folder_names, files in os.walk(top, onerror=self._raise_unless_missing, followlinks=False):

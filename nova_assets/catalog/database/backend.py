@@ -51,7 +51,7 @@ class DatabaseBackend(Protocol):
         """Run the first statement of a transaction."""
         ...
 
-    def before_connect(self) -> None:
+    def leave_connections_to_parent_after_fork(self) -> None:
         """Called before a connection is taken from the pool."""
         ...
 

@@ -92,7 +92,7 @@ class PostgresBackend:
             raise ConnectionOptionIgnored(f"search_path is {row[7]!r}, and not {self.search_path!r}")
         return TransactionStart(EPOCH + timedelta(microseconds=row[1]), row[2], row[3])
 
-    def before_connect(self) -> None:
+    def leave_connections_to_parent_after_fork(self) -> None:
         pass
 
     def before_commit(self, c: Connection) -> None:

@@ -51,7 +51,7 @@ class SqliteBackend:
         """The file of the catalog; None for a catalog in memory."""
         return self._catalog_file
 
-    def before_connect(self) -> None:
+    def leave_connections_to_parent_after_fork(self) -> None:
         """Leave the connections to the parent process after a fork. This process opens its own."""
         if self._process_id != os.getpid():
             self._process_id = os.getpid()

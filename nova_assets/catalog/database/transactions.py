@@ -243,7 +243,7 @@ class Database:
     ) -> T:
         options: dict[str, Any] = {"nova_write": write, **({} if write else self.backend.read_options)}
         outer_start = getattr(self._current, "began", None)
-        self.backend.before_connect()
+        self.backend.leave_connections_to_parent_after_fork()
         try:
             with self._connection_lock, self.engine.connect().execution_options(**options) as connection:
                 transaction = connection.begin()

@@ -140,7 +140,7 @@ def write_sorted_file(
     """
     layout = target.required_layout
     table, counts = sort_into_buckets(one_chunk(table), layout, bucket_count)
-    file = _ReportingFileWriter(
+    file = _SummarizingFileWriter(
         path,
         table.schema,
         target,
@@ -171,12 +171,12 @@ def write_unsorted_files(
         tables: tables that each fit into memory.
         name_suffix: part of the file names.
     """
-    file: _ReportingFileWriter | None = None
+    file: _SummarizingFileWriter | None = None
     for table in tables:
         if not table.num_rows:
             continue
         if file is None:
-            file = _ReportingFileWriter(
+            file = _SummarizingFileWriter(
                 target.new_file_path("part", name_suffix), table.schema, target, **file_io.page_write_options(table)
             )
         with file.discard_on_error():
@@ -227,7 +227,7 @@ def unsorted_row_group_size(table: pa.Table) -> int:
     )
 
 
-class _ReportingFileWriter:
+class _SummarizingFileWriter:
     """Writer of a file that collects the data for its report."""
 
     def __init__(self, path: str, schema: pa.Schema, target: FileTarget, **options: Any) -> None:

@@ -18,7 +18,7 @@ from nova_assets.model.partitions import Dimension, is_in_scope
 from nova_assets.model.schema import Schema, quote_identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 _ROW_INDEX = "__nova_place"
 _HOUR = 3_600_000_000  # microseconds
@@ -39,7 +39,7 @@ def add_derived_columns(frame: Any, dimensions: Sequence[Dimension], schema: Sch
     return frame
 
 
-def _add_derived_column(frame: Any, dimension: Dimension, schema: Schema | None) -> Any:
+def _add_derived_column(frame: DataFrame, dimension: Dimension, declared: Schema | None) -> DataFrame:
     """Frame with one derived partition column. The result does not depend on the session's time zone, which may be
     any."""
     from pyspark.sql import functions as F
@@ -47,7 +47,7 @@ def _add_derived_column(frame: Any, dimension: Dimension, schema: Schema | None)
     from nova_assets.engine.rows.spark_types import to_spark_type
 
     kinds = dict(frame.dtypes)
-    if kinds.get(dimension.of) not in ("timestamp", "timestamp_ntz", "date"):
+    if kinds.get(str(dimension.of)) not in ("timestamp", "timestamp_ntz", "date"):
         raise dimension.derivation_error([f"{n} {t}" for n, t in kinds.items()])
     moment = F.col(quote_identifier(str(dimension.of)))
     if kinds[str(dimension.of)] != "timestamp":
@@ -59,7 +59,7 @@ def _add_derived_column(frame: Any, dimension: Dimension, schema: Schema | None)
             )  # twice, for clock changes of half an hour (model/local_hours)
         else:
             value = F.date_from_unix_date(F.floor(_local_epoch_micros(moment, dimension) / _DAY).cast("int"))
-    return frame.withColumn(dimension.column, value.cast(to_spark_type(dimension.derived_type(schema))))
+    return frame.withColumn(dimension.column, value.cast(to_spark_type(dimension.derived_type(declared))))
 
 
 def _floor_to_local_hour(moment: Column, dimension: Dimension) -> Column:

@@ -79,13 +79,13 @@ class PublishedTableFiles:
     store = staticmethod(AddressedObjects)
 
     def read_folder(
-        self, folder: str, files: Sequence[ExistingTableFile], channel: Channel, layout: TableFileLayout
+        self, folder: str, files: Sequence[ExistingTableFile], target: Channel, layout: TableFileLayout
     ) -> Any:
         if "://" in folder and fits_in_memory(files):
-            return read_remote_files(files, channel)
+            return read_remote_files(files, target)
         from nova_assets.engine.read.table_folder import read_table_folder
 
-        return read_table_folder(self.session.get(), folder, files, channel, layout)
+        return read_table_folder(self.session.get(), folder, files, target, layout)
 
     def write_files(
         self, read: Snapshot, folder: str, layout: TableFileLayout, *, rows: int, file_count: int, target_bytes: int

@@ -155,10 +155,10 @@ def _check_scalar_calls(dataset: Dataset, scalar_functions: Mapping[str, SqlFunc
 
 
 def _bind_arguments(dataset: Dataset, call: TableFunctionCall) -> list[_BoundArgument]:
-    return [_BoundArgument(a.name, _compile_scope_argument(dataset, a), a.query_span) for a in call.arguments]
+    return [_BoundArgument(a.name, _compile_argument_unless_query(dataset, a), a.query_span) for a in call.arguments]
 
 
-def _compile_scope_argument(dataset: Dataset, argument: CallArgument) -> Evaluable | None:
+def _compile_argument_unless_query(dataset: Dataset, argument: CallArgument) -> Evaluable | None:
     header = dataset.statement.header
     if argument.query_span is not None:
         return None

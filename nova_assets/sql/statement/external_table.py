@@ -25,7 +25,7 @@ from sqlglot import exp
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.masking import remember_secrets
 from nova_assets.model.channel import Channel
-from nova_assets.model.database_table import DatabaseTable, normalize_database_url, with_user
+from nova_assets.model.database_table import DatabaseTable, normalize_database_url, with_default_user
 from nova_assets.model.external_table import External, ExternalFormat
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension, dynamic
@@ -316,7 +316,7 @@ def _parse_jdbc_options(
     if "url" not in values:
         raise text.error("a table of a database needs an address", error_node, expected=_EXPECTED_JDBC)
     url, url_user = normalize_database_url(values.pop("url"))
-    database = DatabaseTable(with_user(url, values.pop("user", None) or url_user), **values)
+    database = DatabaseTable(with_default_user(url, values.pop("user", None) or url_user), **values)
     return External(database.url, "parquet", None, expected_partitions, database)
 
 
