@@ -15,6 +15,7 @@ import pytest
 from nova_assets_tests import catalog_guard, postgres
 from nova_assets_tests.coverage_rows import mark_named_tests
 from nova_assets_tests.fast_temporary import keep_temporary_files_in_memory
+from nova_assets_tests.time_budget import WEIGHTS, file_rank, skip_after_deadline
 
 ROOT = Path(__file__).resolve().parents[1]
 SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
@@ -37,17 +38,22 @@ os.environ.setdefault(
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that the coverage page names, before the marker expression chooses.
 
-    Begin with the files that take longest. Otherwise one worker has such a file left when all others are done.
+    Order the files for several workers.
     """
     mark_named_tests(items)
     if not hasattr(config, "workerinput"):  # one process gains nothing
         return
-    ranks = {"long": 0, "slow": 1, "spark": 2}
-    by_file: dict[Path, int] = {}
+    weights: dict[Path, int] = {}
     for item in items:
-        rank = min((ranks[m.name] for m in item.iter_markers() if m.name in ranks), default=len(ranks))
-        by_file[item.path] = min(rank, by_file.get(item.path, rank))
-    items.sort(key=lambda item: by_file[item.path])
+        weight = min((WEIGHTS[m.name] for m in item.iter_markers() if m.name in WEIGHTS), default=len(WEIGHTS))
+        weights[item.path] = min(weight, weights.get(item.path, weight))
+    items.sort(key=lambda item: file_rank(weights[item.path], item.path))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what a run with a deadline has no time for, before any fixture begins."""
+    skip_after_deadline(item)
 
 
 def pytest_collection_finish() -> None:
