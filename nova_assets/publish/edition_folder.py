@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,13 +14,10 @@ from pathlib import Path
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
-import pyarrow.parquet as pq
-
 from nova_assets.errors import NotSupported
-from nova_assets.formats.table_schema import parquet_table_schema, parquet_write_options
-from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.partitions import partition_values
-from nova_assets.model.published_version import PublishedContent, TableFile, TableFileLayout
+from nova_assets.model.published_version import PublishedContent, TableFileLayout
+from nova_assets.publish.target import PartitionConverter
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED_CHARACTERS = frozenset("\"#%'*/:=?\\{}[]^") | {chr(n) for n in (*range(32), 127)}
@@ -94,10 +91,6 @@ def parse_hive_folder_values(file: str) -> dict[str, str | None]:
     """Partition values in the folders of a file, by its path in a folder in Hive layout; None for null."""
     parsed = (parse_hive_folder_name(name) for name in file.split("/")[:-1])
     return {column: None if value == NULL_PARTITION else value for column, value in filter(None, parsed)}
-
-
-PartitionConverter = Callable[[str, str, TableFileLayout], Sequence[TableFile]]
-"""(partition, address of an empty folder, layout) -> the files that were written into the folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +255,11 @@ def _write_empty_files(folders: Sequence[Path], content: PublishedContent, layou
 
     Readers need a file for the columns, and reject a folder without one.
     """
+    import pyarrow.parquet as pq  # not with this module, which commands load that read no data
+
+    from nova_assets.formats.table_schema import parquet_table_schema, parquet_write_options
+    from nova_assets.model.arrow_types import to_arrow_schema
+
     first: Path | None = None
     name = f"{_EMPTY_FILE}{'.parquet' if layout is None else layout.suffix}"
     for folder in folders:

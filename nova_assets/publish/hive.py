@@ -29,7 +29,6 @@ from nova_assets.model.published_version import FILE_SUFFIXES, PublishedContent,
 from nova_assets.publish.edition_folder import (
     SUCCESS_FILE,
     EditionPart,
-    PartitionConverter,
     fsync_paths,
     parts_from_json,
     parts_to_json,
@@ -43,7 +42,7 @@ from nova_assets.publish.existing_folder import (
     layout_of_folder,
     local_files,
 )
-from nova_assets.publish.target import Edition, check_no_later_version, check_owner
+from nova_assets.publish.target import Edition, PartitionConverter, check_no_later_version, check_owner
 
 _OWNER_FILE = ".nova.json"
 _LAYOUT_FILE = ".nova.layout.json"

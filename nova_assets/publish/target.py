@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from nova_assets.errors import CommitConflict, TableTaken
-from nova_assets.model.published_version import PublishedContent
-from nova_assets.publish.edition_folder import PartitionConverter
+from nova_assets.model.published_version import PublishedContent, TableFile, TableFileLayout
+
+PartitionConverter = Callable[[str, str, TableFileLayout], Sequence[TableFile]]
+"""(partition, address of an empty folder, layout) -> the files that were written into the folder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,7 @@ from nova_assets.plan.published_versions import (
     table_fingerprint,
     uncompacted_partitions,
 )
-from nova_assets.publish.edition_folder import PartitionConverter
-from nova_assets.publish.target import Edition, PublishTarget
+from nova_assets.publish.target import Edition, PartitionConverter, PublishTarget
 from nova_assets.store.compaction import ChannelCompaction, CompactionOptions
 from nova_assets.store.insert import DataInserter
 
