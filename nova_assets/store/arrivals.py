@@ -11,9 +11,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.arrival import Arrival, ArrivalState, ArrivalStatus
 from nova_assets.model.channel import Channel
-from nova_assets.model.quarantine import (
-    quarantine_channel,
-)
+from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.receive_result import ReceiveResult, ReplayResult
 from nova_assets.store.channel_registry import ChannelRegistry
 
