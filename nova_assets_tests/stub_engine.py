@@ -131,9 +131,12 @@ class StubEngine:
     def fetch(self, read: Read) -> list[Row]:
         return self.read(read)
 
-    def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
+    def read_table(self, read: Read, columns: Sequence[str] | None = None) -> Any:
         rows = self.read(read)
-        return stream_table(self.to_arrow(rows if columns is None else self.select(rows, columns)))
+        return self.to_arrow(rows if columns is None else self.select(rows, columns))
+
+    def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
+        return stream_table(self.read_table(read, columns))
 
     def check_no_sum_overflow(self, error_label: str, staged: Any, earlier_blocks: Any, type_by_column: Any) -> None:
         """Its numbers have no limits."""

@@ -38,6 +38,13 @@ class Reader(Protocol):
     def fetch(self, read: Read) -> Frame:
         """Frame whose rows this process needs completely; computed eagerly if the rows are few."""
 
+    def read_table(self, read: Read, columns: Sequence[str] | None = None) -> Any:
+        """``pyarrow.Table`` with all rows of a read, computed in this process if Arrow can merge them.
+
+        Args:
+            columns: as for ``read_batches``.
+        """
+
     def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
         """``pyarrow.RecordBatchReader`` over a read, batch by batch.
 

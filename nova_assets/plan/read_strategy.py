@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from nova_assets.model.block import Block
-from nova_assets.model.merge import Append, Custom, Multiset
+from nova_assets.model.merge import Append, Custom, MergeModel, Multiset
 from nova_assets.model.read_strategy import READ_STRATEGIES, CostEstimate, ReadStrategy
 from nova_assets.model.reads import (
     ChangeUnion,
@@ -39,6 +39,9 @@ APPEND_MEMORY_FACTOR = 16
 
 Nothing is merged there, so only one row group is in memory at a time.
 """
+
+DELTA_MEMORY_FACTOR = 4
+"""Factor on these limits for the deltas of a snapshot whose other rows pass through memory."""
 
 _MEMORY_PER_FILE_BYTE = 4
 """Approximate bytes in memory per byte in a file."""
@@ -120,9 +123,26 @@ def _is_applicable(read: Snapshot | DeltaChain | SnapshotDiff, strategy: ReadStr
 
 def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose) -> bool:
     """Whether a read may be computed in memory."""
+    factor = APPEND_MEMORY_FACTOR if purpose == "block" and isinstance(_model_of(read), Append) else 1
+    return can_merge_in_process(read) and _are_few(stored_blocks(read), factor)
+
+
+def can_merge_touched_rows(read: Snapshot) -> bool:
+    """Whether a snapshot of any size can be merged in this process, because its deltas are few rows."""
+    deltas = [d for d in read.deltas if isinstance(d, Block)]
+    return bool(deltas) and can_merge_in_process(read) and _are_few(deltas, DELTA_MEMORY_FACTOR)
+
+
+def _are_few(blocks: Sequence[Block], factor: int) -> bool:
+    is_small = sum(b.bytes for b in blocks) * _MEMORY_PER_FILE_BYTE <= MEMORY_BYTES * factor
+    return is_small and sum(b.rows for b in blocks) <= MEMORY_ROWS * factor
+
+
+def can_merge_in_process(read: Snapshot | DeltaChain | SnapshotDiff) -> bool:
+    """Whether Arrow and NumPy merge the rows of a read as Spark does, whatever their number."""
     blocks = stored_blocks(read)
     schema = read.new.schema if isinstance(read, SnapshotDiff) else read.schema
-    model = read.new.merge if isinstance(read, SnapshotDiff) else read.merge
+    model = _model_of(read)
     if schema is None or isinstance(model, Custom):
         return False
     if isinstance(read, SnapshotDiff) and common_layout(read) is None and layout_of_small_diff(read) is None:
@@ -140,14 +160,12 @@ def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose
     has_one_model = has_one_model and all(
         can_merge_outside_spark(b.merge, schema) for b in blocks if b.has_own_merge and b.merge.key
     )
-    size_factor = APPEND_MEMORY_FACTOR if purpose == "block" and isinstance(model, Append) else 1
-    is_small = sum(b.rows for b in blocks) <= MEMORY_ROWS * size_factor
-    return (
-        can_fold
-        and has_one_model
-        and is_small
-        and sum(b.bytes for b in blocks) * _MEMORY_PER_FILE_BYTE <= MEMORY_BYTES * size_factor
-    )
+    return can_fold and has_one_model
+
+
+def _model_of(read: Snapshot | DeltaChain | SnapshotDiff) -> MergeModel:
+    """The merge model of a read."""
+    return read.new.merge if isinstance(read, SnapshotDiff) else read.merge
 
 
 def _estimate_cost(

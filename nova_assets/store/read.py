@@ -57,15 +57,13 @@ class Selection:
                 columns.add(field.name, str(field.type))
         return blocks.to_html() + columns.to_html()
 
-    def _build_frame(self, computes_now: bool) -> Frame:
-        if self._keys is not None:
-            read = self._engine.reader.fetch if computes_now else self._engine.reader.read
-            rows = self.plan if isinstance(self.plan, Snapshot) else read(self.plan)
-            frame = self._engine.reader.filter_by_keys(
-                rows, self._keys_as_frame(), self._key_columns, in_process=computes_now
-            )
-        else:
-            frame = self._engine.reader.fetch(self.plan) if computes_now else self._engine.reader.read(self.plan)
+    def _rows_of_keys(self, computes_now: bool) -> Frame:
+        """The rows with the requested keys."""
+        read = self._engine.reader.fetch if computes_now else self._engine.reader.read
+        rows = self.plan if isinstance(self.plan, Snapshot) else read(self.plan)
+        frame = self._engine.reader.filter_by_keys(
+            rows, self._keys_as_frame(), self._key_columns, in_process=computes_now
+        )
         columns = self._columns_to_read if computes_now else self._columns
         return frame if columns is None else self._engine.frames.select(frame, columns)
 
@@ -108,13 +106,22 @@ class Selection:
 
     def to_spark(self) -> DataFrame:
         """Lazy Spark DataFrame. Its files do not change, since blocks are immutable."""
-        frame: DataFrame = self._build_frame(computes_now=False)
+        frame: DataFrame
+        if self._keys is not None:
+            frame = self._rows_of_keys(computes_now=False)
+        else:
+            frame = self._engine.reader.read(self.plan)
+            frame = frame if self._columns is None else self._engine.frames.select(frame, self._columns)
         return frame
 
     def to_arrow(self) -> pa.Table:
         """All rows, as a ``pyarrow.Table`` in memory."""
         with name_channel_in_overflow_errors(self.plan), self._engine.computation_scope():
-            table: pa.Table = self._engine.frames.to_arrow(self._build_frame(computes_now=True))
+            table: pa.Table
+            if self._keys is not None:
+                table = self._engine.frames.to_arrow(self._rows_of_keys(computes_now=True))
+            else:
+                table = self._engine.reader.read_table(self.plan, self._columns_to_read)
         return table.select(_deletion_mark(table.schema)) if self._selects_no_columns else table
 
     def to_batches(self) -> pa.RecordBatchReader:

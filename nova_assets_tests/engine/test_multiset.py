@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.engine.read.in_memory import compose_row_changes, merge_row_changes, to_delta_rows
+from nova_assets.engine.read.arrow_multiset import compose_row_changes, merge_row_changes, to_delta_rows
 from nova_assets.errors import DefinitionError
 from nova_assets.testing import check_laws
 from nova_assets_tests.effort import examples

@@ -22,7 +22,7 @@ from nova_assets.engine.write import block_rewriter
 from nova_assets.errors import FileMissing, SchemaMismatch
 from nova_assets.formats import record_batches
 from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Snapshot, SnapshotAsInserts, SnapshotDiff
-from nova_assets.plan import merge_units, partial_reads
+from nova_assets.plan import merge_units, partial_reads, read_strategy
 from nova_assets.store.read import Selection
 from nova_assets.store.store import Store
 from nova_assets_tests.conftest import missing
@@ -72,7 +72,8 @@ def with_spark(tmp_path: Path, spark: Any) -> Iterator[Store]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several buckets, batches and portions of very little."""
+    """Several buckets, batches and portions of very little. Snapshots are streamed by merge units."""
+    monkeypatch.setattr(read_strategy, "DELTA_MEMORY_FACTOR", 0)
     monkeypatch.setattr(merge_units, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(merge_units, "MAX_BUCKET_BYTES", 3000)
     monkeypatch.setattr(record_batches, "MAX_BATCH_ROWS", 7)
@@ -115,6 +116,31 @@ def check(read: Callable[..., Selection]) -> pa.Table:
         assert some.schema.equals(read(columns=columns).to_arrow().schema)
         assert multiset(some) == multiset(whole.select(columns))
     return there
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_a_large_snapshot_with_few_changes_is_merged_without_spark(
+    name: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(name)
+    store.register(CHANNELS[name])
+    monkeypatch.setattr(merge_units, "BUCKET_BYTES", 3000)
+    store.insert("c", given(name, rng, 190, deletes=False), kind="base")
+    for rows in (5, 1, 9):
+        store.insert("c", given(name, rng, rows))
+        in_memory = store.read("c").to_arrow()
+        with monkeypatch.context() as smaller:
+            smaller.setattr(read_strategy, "MEMORY_ROWS", 10)
+            passed_by = store.read("c").to_arrow()
+            assert passed_by.schema.equals(in_memory.schema) and multiset(passed_by) == multiset(in_memory)
+            assert multiset(streamed(store.read("c"))) == multiset(in_memory)
+            some = store.read("c", columns=["note"]).to_arrow()
+            assert multiset(some) == multiset(in_memory.select(["note"]))
+    if CHANNELS[name].merge.has_deletions:
+        with monkeypatch.context() as units:
+            units.setattr(read_strategy, "DELTA_MEMORY_FACTOR", 0)
+            units.setattr(read_strategy, "MEMORY_ROWS", 10)
+            assert multiset(store.read("c").to_arrow()) == multiset(in_memory)
 
 
 @pytest.mark.parametrize("name", CHANNELS)

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets.arrow_merge import with_deleted_column
 from nova_assets.engine.buckets.merge_unit import read_merge_unit
-from nova_assets.engine.read.in_memory import formatted_files_of_block, read_fitted_rows
+from nova_assets.engine.read.in_memory import formatted_files_of_block, read_blocks, read_fitted_rows
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, MergeUnitReadPlan
+from nova_assets.engine.read.touched_rows import TouchedRows
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.integrity import open_block_file, read_block_file_footer
 from nova_assets.engine.storage.warehouse import Warehouse
@@ -48,6 +49,7 @@ from nova_assets.plan.partial_reads import (
     narrow_columns,
     split_into_portions,
 )
+from nova_assets.plan.read_strategy import can_merge_touched_rows
 
 Tables = Iterator[pa.Table]
 
@@ -75,15 +77,28 @@ class StreamingReader:
                 used.
             SchemaMismatch: a column does not exist.
         """
+        found = self._open_tables(read, columns)
+        return self._open_reader_of_frame(read, columns) if found is None else record_batches.stream_tables(*found)
+
+    def read_table(self, read: Read, columns: Sequence[str] | None) -> pa.Table:
+        """All rows of a read, in the given columns; None for all columns. Raises as ``open_reader``."""
+        found = self._open_tables(read, columns)
+        if found is None:
+            return self._open_reader_of_frame(read, columns).read_all()
+        schema, tables = found
+        return pa.concat_tables([schema.empty_table(), *(t.select(schema.names).cast(schema) for t in tables)])
+
+    def _open_tables(self, read: Read, columns: Sequence[str] | None) -> tuple[pa.Schema, Tables] | None:
+        """Schema of the requested columns, and the rows with these columns and possibly others; None if only a frame
+        tells the columns of the read.
+        """
         read_columns = columns_of_read(read)
         if read_columns is None:
-            return self._open_reader_of_frame(read, columns)
+            return None
         schema = to_arrow_schema(read_columns.with_all_nullable())
-        stream_schema = schema if columns is None else self.frames.select(schema.empty_table(), columns).schema
-        tables = self._read_tables(
-            read, read_columns.select_columns(n for n in read_columns.names if n in stream_schema.names)
-        )
-        return record_batches.stream_tables(stream_schema, _convert_missing_file_errors(tables))
+        schema = schema if columns is None else self.frames.select(schema.empty_table(), columns).schema
+        wanted = read_columns.select_columns(n for n in read_columns.names if n in schema.names)
+        return schema, _convert_missing_file_errors(self._read_tables(read, wanted))
 
     def _open_reader_of_frame(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Reader for a read whose columns are known only from its frame."""
@@ -117,10 +132,26 @@ class StreamingReader:
         unchanged_rows = iter(()) if unchanged_base is None else self._read_unmerged(unchanged_base, columns)
         if is_certainly_empty(rest):
             return unchanged_rows
+        if isinstance(rest, Snapshot) and can_merge_touched_rows(rest):
+            return chain(unchanged_rows, self._read_touched(rest))
         plan = self.merge_unit_reader.plan_unit_reads(rest)
         return chain(
             unchanged_rows, self._fetch_each(split_into_portions(rest)) if plan is None else _read_merge_units(plan)
         )
+
+    def _read_touched(self, read: Snapshot) -> Tables:
+        """Rows of a snapshot, row group by row group, and at last those that its deltas may change."""
+        assert read.schema is not None
+        deltas = [d for d in read.deltas if isinstance(d, Block)]
+        self.warehouse.verified_addresses([f for d in deltas for f in d.manifest.files], prefetch=True)
+        base_rows = self._read_unmerged(replace(read, deltas=()), read.schema)
+
+        def merged() -> Tables:
+            touched = TouchedRows(read, partial(read_blocks, warehouse=self.warehouse))
+            yield from map(touched.take_from, base_rows)
+            yield touched.merge()
+
+        return merged()
 
     def _read_unmerged(self, read: Snapshot | DeltaChain, columns: Schema) -> Tables:
         """Rows of blocks that need no merge, file by file."""

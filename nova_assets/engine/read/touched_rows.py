@@ -1,0 +1,90 @@
+"""Merge of a snapshot in this process: rows that no delta can change pass by, and the few others are merged.
+
+The time is that of a scan, and memory holds the deltas and the rows that they may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nova_assets.engine.buckets import arrow_merge
+from nova_assets.engine.buckets.key_order import floats_as_integers, one_chunk, to_single_array
+from nova_assets.engine.buckets.row_layout import sort_into_buckets
+from nova_assets.engine.read.arrow_multiset import compose_row_changes, merge_row_changes
+from nova_assets.formats import schema_fit
+from nova_assets.model.block import Block
+from nova_assets.model.key_layout import KeyLayout
+from nova_assets.model.merge import Multiset
+from nova_assets.model.reads import Snapshot, merge_runs
+from nova_assets.model.schema import Schema
+
+ReadBlocks = Callable[[Sequence[Block], Schema], Sequence[pa.Table]]
+"""Rows of each of some blocks, in the columns of a schema."""
+
+
+class TouchedRows:
+    """Rows of the bases of a snapshot that its deltas may change.
+
+    A row is touched if each column by which rows are found has a value that a delta has in this column, too. A touched
+    row need not be changed: the merge decides that. A row that is not touched is certainly unchanged.
+
+    Args:
+        read: a snapshot for which ``can_merge_in_process``. Its model is keyed, or a Multiset.
+        read_blocks: reads the deltas, once.
+    """
+
+    def __init__(self, read: Snapshot, read_blocks: ReadBlocks) -> None:
+        assert read.schema is not None
+        self._schema = read.schema
+        self._model = read.merge
+        self._key = read.merge.key
+        change_schema = read.schema.with_deleted()
+        runs = merge_runs([d for d in read.deltas if isinstance(d, Block)], read.merge)
+        self._runs = [(model, list(read_blocks(deltas, change_schema))) for model, deltas in runs]
+        changes = [t for _, tables in self._runs for t in tables]
+        self._values = {c: _distinct([t.column(c) for t in changes]) for c in self._key or read.schema.names}
+        self._touched: list[pa.Table] = []
+
+    def take_from(self, rows: pa.Table) -> pa.Table:
+        """The rows that are not touched. The others are kept for ``merge``. Threads may call it at once."""
+        if not rows.num_rows or not all(map(len, self._values.values())):
+            return rows
+        is_touched: pa.Array | None = None
+        for name, values in self._values.items():
+            has_value = pc.is_in(_comparable(rows.column(name)), value_set=values)
+            is_touched = has_value if is_touched is None else pc.and_(is_touched, has_value)
+            if not pc.any(is_touched).as_py():
+                return rows
+        self._touched.append(rows.filter(is_touched))
+        return rows.filter(pc.invert(is_touched))
+
+    def merge(self) -> pa.Table:
+        """The touched rows after the deltas, and the rows that these insert."""
+        rows = _concat(self._touched, self._schema)
+        if isinstance(self._model, Multiset):
+            return merge_row_changes(rows, compose_row_changes([t for _, tables in self._runs for t in tables]))
+        layout = KeyLayout(self._key)
+        rows = _sorted(rows, layout)
+        for model, deltas in self._runs:
+            changes = arrow_merge.compose_deltas([_sorted(t, layout) for t in deltas], model, self._key)
+            rows = arrow_merge.merge_changes(rows, changes, model, self._key)
+        return rows
+
+
+def _distinct(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
+    return pc.unique(pa.concat_arrays([_comparable(c) for c in columns]))
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.Array:
+    return floats_as_integers(to_single_array(column))
+
+
+def _sorted(rows: pa.Table, layout: KeyLayout) -> pa.Table:
+    return sort_into_buckets(one_chunk(rows), layout).rows
+
+
+def _concat(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
+    return pa.concat_tables(tables) if tables else schema_fit.fit_to_schema(pa.table({}), schema.with_all_nullable())
