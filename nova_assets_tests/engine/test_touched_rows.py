@@ -46,3 +46,21 @@ def test_a_large_snapshot_with_few_changes_is_merged_without_spark(
             units.setattr(read_strategy, "DELTA_MEMORY_FACTOR", 0)
             units.setattr(read_strategy, "MEMORY_ROWS", 10)
             assert multiset(store.read("c").to_arrow()) == multiset(in_memory)
+
+
+@pytest.mark.parametrize("name", [n for n, c in CHANNELS.items() if c.merge.has_deletions])
+def test_a_process_without_spark_compacts_more_than_fits_into_memory(
+    name: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(name)
+    store.register(CHANNELS[name])
+    for limit in ("BUCKET_BYTES", "MAX_BUCKET_BYTES"):
+        monkeypatch.setattr(merge_units, limit, 3000)
+    store.insert("c", given(name, rng, 190, deletes=False), kind="base")
+    for _ in range(3):
+        store.insert("c", given(name, rng, 30))
+    before = multiset(store.read("c").to_arrow())
+    monkeypatch.setattr(read_strategy, "MEMORY_ROWS", 10)
+    commit = store.compact("c", force=True)
+    assert commit is not None and {b.kind for b in commit.blocks} == {"base"}
+    assert multiset(store.read("c").to_arrow()) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -59,6 +60,9 @@ ARROW_BATCH_SETTINGS: Mapping[str, int] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": 65536,
 }
 """Settings for sending rows to Python."""
+
+_UNITS_AT_ONCE = 2
+"""Number of units that this process merges at once. Each takes several times its size in memory."""
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 Job: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
@@ -123,11 +127,18 @@ def read_units_by_spark(
     return frame_of_tasks(spark, read, len(unit_reads), spark_schema)
 
 
+def rewrite_changed_units(
+    tasks: Sequence[MergeUnitTask], layout: CommonLayout, target: FileTarget
+) -> list[list[WrittenFile] | None]:
+    """Merge units in this process. Returns the written files of each unit; None for a unit whose base files stay."""
+    with ThreadPoolExecutor(_UNITS_AT_ONCE) as pool:
+        return list(pool.map(lambda task: _write_merged_unit(task, layout, target), tasks))
+
+
 def rewrite_changed_units_by_spark(
     spark: SparkSession, tasks: Sequence[MergeUnitTask], layout: CommonLayout, target: FileTarget
 ) -> list[list[WrittenFile] | None]:
-    """Merge units, one Spark task for each. Returns the written files of each unit; None for a unit whose base files
-    stay."""
+    """As ``rewrite_changed_units``, one Spark task for each unit."""
 
     def merge(n: int) -> list[pa.RecordBatch]:
         return [_encode_written_files(_write_merged_unit(tasks[n], layout, target), n)]

@@ -1,9 +1,9 @@
 """Rewriting of blocks for compaction. The channel already holds the rows, so keys need no check. Files that no delta
 changes are listed unchanged in the new block.
 
-Three strategies produce the same rows: in memory for small reads, merge unit by merge unit in Spark's Python workers
-for blocks with a key layout, and as a frame with Spark's own joins. The last strategy is the reference for the other
-two.
+Three strategies produce the same rows: in memory for small reads, merge unit by merge unit for blocks with a key layout
+(in this process or in Spark's Python workers), and as a frame with Spark's own joins. The last strategy is the
+reference for the other two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nova_assets.engine.buckets.file_writer import (
     write_unsorted_files,
 )
 from nova_assets.engine.buckets.merge_unit import MergeUnitTask
-from nova_assets.engine.buckets.spark_jobs import rewrite_changed_units_by_spark
+from nova_assets.engine.buckets.spark_jobs import rewrite_changed_units, rewrite_changed_units_by_spark
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
 from nova_assets.engine.read.in_memory import read_fitted_rows
 from nova_assets.engine.read.merge_unit_reader import PartitionUnit, list_partition_units
@@ -58,6 +58,9 @@ from nova_assets.plan.read_strategy import MEMORY_BYTES, choose_strategy
 
 _MAX_TARGET_SIZES_PER_UNIT = 4
 """Factor on the target bucket size above which a merge unit is split before it is read."""
+
+MAX_BYTES_WITHOUT_SPARK = 512 * 2**20
+"""Size of the changed units up to which this process merges them rather than start Spark."""
 
 
 class BlockRewriter:
@@ -97,16 +100,24 @@ class BlockRewriter:
                 ), "arrow"
         if strategy == "arrow" and (rows := self.reader.try_compute_in_memory(read)) is not None:
             return self.writer.write(rows, staged, channel, schema, keys_checked=True), "arrow"
-        if strategy != "spark" and self.session.can_use_workers:
-            partition_units = _list_units_in_current_layout(read, channel, schema)
-            if partition_units is not None:
-                return self._rewrite_by_units(partition_units, staged, channel, schema), "buckets"
+        if (
+            strategy != "spark"
+            and (partition_units := _list_units_in_current_layout(read, channel, schema)) is not None
+        ):
+            without_spark = self.session.current is None and _are_small(partition_units)
+            if without_spark or self.session.can_use_workers:
+                return self._rewrite_by_units(partition_units, staged, channel, schema, without_spark), "buckets"
         size = sum(s.bytes for s in source_blocks(read) if isinstance(s, Block))
         frame = self.reader.read(read).coalesce(file_count_for(size, TARGET_FILE_BYTES))
         return self.writer.write(frame, staged, channel, schema, keys_checked=True), "spark"
 
     def _rewrite_by_units(
-        self, partition_units: Sequence[PartitionUnit], staged: StagedBlock, channel: Channel, schema: Schema
+        self,
+        partition_units: Sequence[PartitionUnit],
+        staged: StagedBlock,
+        channel: Channel,
+        schema: Schema,
+        without_spark: bool,
     ) -> Manifest:
         changed_units = [
             u for u in partition_units if u.unit_files.deltas or _has_outdated_schema(u.unit_files, schema)
@@ -124,7 +135,11 @@ class BlockRewriter:
         def write_units(target: FileTarget) -> Iterable[WrittenFile]:
             if tasks:
                 layout = CommonLayout(target.required_layout, channel.merge, schema.of_files)
-                files_by_task.extend(rewrite_changed_units_by_spark(self.session.get(), tasks, layout, target))
+                files_by_task.extend(
+                    rewrite_changed_units(tasks, layout, target)
+                    if without_spark
+                    else rewrite_changed_units_by_spark(self.session.get(), tasks, layout, target)
+                )
             return [w for files in files_by_task for w in files or ()]
 
         manifest = self.writer.write_with_job(write_units, staged, channel, schema, by_spark_tasks=True)
@@ -175,6 +190,11 @@ class BlockRewriter:
             return replace(task, result_bucket_count=1 << max(0, (size // target_bytes).bit_length() - 1))
         rows = sum(f.rows for _, f in unit_files.base) + sum(f.rows for _, _, f in unit_files.deltas)
         return replace(task, max_file_rows=max(1, rows if size < 2 * target_bytes else rows * target_bytes // size))
+
+
+def _are_small(partition_units: Sequence[PartitionUnit]) -> bool:
+    """Whether the units that a delta changes are merged before a Spark session would have started to do so."""
+    return sum(u.unit_files.size.bytes for u in partition_units if u.unit_files.deltas) <= MAX_BYTES_WITHOUT_SPARK
 
 
 def _has_outdated_schema(unit_files: MergeTask, schema: Schema) -> bool:

@@ -104,7 +104,7 @@ class BlockWriter:
 
         Args:
             write_files: job that writes the files of the block and reports them.
-            by_spark_tasks: whether tasks of Spark write the files, from blocks with a key layout.
+            by_spark_tasks: whether tasks of Spark may write the files, from blocks with a key layout.
 
         Raises:
             SchemaMismatch, WarehouseUnavailable.
