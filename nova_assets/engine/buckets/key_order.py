@@ -109,7 +109,7 @@ class KeyArrays:
     @staticmethod
     def from_table(table: pa.Table, key_columns: Sequence[str]) -> KeyArrays:
         arrays = tuple(floats_as_integers(to_single_array(table.column(name))) for name in key_columns)
-        if len(arrays) == 1 and (integers := _as_integers(arrays[0])) is not None:
+        if len(arrays) == 1 and (integers := as_integers(arrays[0])) is not None:
             return KeyArrays(integers, ())
         return KeyArrays(None, arrays)
 
@@ -218,12 +218,15 @@ def floats_as_integers(array: pa.Array) -> pa.Array:
     return pa.array(np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits), mask=is_null)
 
 
-def _as_integers(array: pa.Array) -> npt.NDArray[Any] | None:
+def as_integers(array: pa.Array) -> npt.NDArray[Any] | None:
+    """Integers, dates and timestamps as numbers; None for other types and for nulls."""
     if pa.types.is_date32(array.type):
         array = array.cast(pa.int32())
     elif pa.types.is_timestamp(array.type):
         array = array.cast(pa.int64())
     elif not pa.types.is_signed_integer(array.type):
+        return None
+    if array.null_count:
         return None
     numbers: npt.NDArray[Any] = array.to_numpy()
     return numbers

@@ -64,8 +64,8 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
         return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
     if isinstance(read, Snapshot):
         touched = TouchedRows(read, read_source_rows)
-        untouched = touched.take_from(_concat_or_empty(read_source_rows(read.bases, schema), schema))
-        return pa.concat_tables([untouched, touched.merge()], promote_options="permissive")
+        untouched = list(touched.take_from(read_source_rows(read.bases, schema)))
+        return pa.concat_tables([*untouched, touched.merge()], promote_options="permissive")
     deltas = read_source_rows(read.deltas, schema.with_deleted())
     if isinstance(model, Multiset):
         return to_delta_rows(compose_row_changes(deltas))

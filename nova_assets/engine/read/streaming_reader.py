@@ -148,7 +148,7 @@ class StreamingReader:
 
         def merged() -> Tables:
             touched = TouchedRows(read, partial(read_blocks, warehouse=self.warehouse))
-            yield from map(touched.take_from, base_rows)
+            yield from touched.take_from(base_rows)
             yield touched.merge()
 
         return merged()

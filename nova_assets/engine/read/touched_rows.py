@@ -5,13 +5,24 @@ The time is that of a scan, and memory holds the deltas and the rows that they m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets import arrow_merge
-from nova_assets.engine.buckets.key_order import floats_as_integers, one_chunk, to_single_array
+from nova_assets.engine.buckets.file_writer import gather_tables
+from nova_assets.engine.buckets.key_order import (
+    Mask,
+    as_integers,
+    floats_as_integers,
+    one_chunk,
+    to_numpy_mask,
+    to_single_array,
+)
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.engine.read.arrow_multiset import compose_row_changes, merge_row_changes
 from nova_assets.formats import schema_fit
@@ -20,6 +31,9 @@ from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import Multiset
 from nova_assets.model.reads import Snapshot, merge_runs
 from nova_assets.model.schema import Schema
+
+MAX_GATHERED_BYTES = 64 * 2**20
+"""Size of rows at which they are searched for touched rows, however many values the deltas have."""
 
 ReadBlocks = Callable[[Sequence[Block], Schema], Sequence[pa.Table]]
 """Rows of each of some blocks, in the columns of a schema."""
@@ -48,18 +62,19 @@ class TouchedRows:
         self._values = {c: _distinct([t.column(c) for t in changes]) for c in self._key or read.schema.names}
         self._touched: list[pa.Table] = []
 
-    def take_from(self, rows: pa.Table) -> pa.Table:
-        """The rows that are not touched. The others are kept for ``merge``. Threads may call it at once."""
-        if not rows.num_rows or not all(map(len, self._values.values())):
-            return rows
-        is_touched: pa.Array | None = None
+    def take_from(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """The rows that are not touched. The others are kept for ``merge``."""
+        value_count = max(len(v.values) for v in self._values.values())
+        return map(self._take_from, gather_tables(tables, MAX_GATHERED_BYTES, value_count))
+
+    def _take_from(self, rows: pa.Table) -> pa.Table:
+        is_touched = np.ones(rows.num_rows, np.bool_)
         for name, values in self._values.items():
-            has_value = pc.is_in(_comparable(rows.column(name)), value_set=values)
-            is_touched = has_value if is_touched is None else pc.and_(is_touched, has_value)
-            if not pc.any(is_touched).as_py():
-                return rows
-        self._touched.append(rows.filter(is_touched))
-        return rows.filter(pc.invert(is_touched))
+            is_touched &= values.may_have(_comparable(rows.column(name)))
+        if not is_touched.any():
+            return rows
+        self._touched.append(rows.filter(pa.array(is_touched)))
+        return rows.filter(pa.array(~is_touched))
 
     def merge(self) -> pa.Table:
         """The touched rows after the deltas, and the rows that these insert."""
@@ -74,8 +89,42 @@ class TouchedRows:
         return rows
 
 
-def _distinct(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
-    return pc.unique(pa.concat_arrays([_comparable(c) for c in columns]))
+class _Values:
+    """Values of a column in the deltas.
+
+    Args:
+        values: distinct values, comparable.
+    """
+
+    def __init__(self, values: pa.Array) -> None:
+        self.values = values
+        self._slots: npt.NDArray[np.bool_] | None = None
+        if (numbers := as_integers(values)) is not None:
+            self._bits = max(10, (_SLOTS_PER_VALUE * len(numbers)).bit_length())
+            self._slots = np.zeros(1 << self._bits, np.bool_)
+            self._slots[self._slot_numbers(numbers)] = True
+
+    def may_have(self, column: pa.Array) -> Mask:
+        """Mask of the values of a column that are among these. A few others may be in it."""
+        numbers = None if self._slots is None else as_integers(column)
+        if numbers is None or self._slots is None:
+            return to_numpy_mask(pc.is_in(column, value_set=self.values))
+        return self._slots[self._slot_numbers(numbers)]
+
+    def _slot_numbers(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+        with np.errstate(over="ignore"):
+            return (numbers.astype(np.int64).view(np.uint64) * _MULTIPLIER) >> np.uint64(64 - self._bits)
+
+
+_SLOTS_PER_VALUE = 32
+"""One row in so many is merged without need."""
+
+_MULTIPLIER = np.uint64(11400714819323198485)
+"""Spreads numbers that lie side by side: 2**64 divided by the golden ratio (Knuth, volume 3, section 6.4)."""
+
+
+def _distinct(columns: Sequence[pa.ChunkedArray]) -> _Values:
+    return _Values(pc.unique(pa.concat_arrays([_comparable(c) for c in columns])))
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.Array:
