@@ -26,7 +26,7 @@ from nova_assets.errors import FileMissing
 from nova_assets.formats import record_batches
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.engine import Frames, Reader
+from nova_assets.model.engine import Frame, Frames, Reader
 from nova_assets.model.reads import (
     ChangeUnion,
     DeltaChain,
@@ -84,7 +84,7 @@ class StreamingReader:
         """All rows of a read, in the given columns; None for all columns. Raises as ``open_reader``."""
         found = self._open_tables(read, columns)
         if found is None:
-            return self._open_reader_of_frame(read, columns).read_all()
+            return self.frames.to_arrow(self._fetch_columns(read, columns))
         schema, tables = found
         return pa.concat_tables([schema.empty_table(), *(t.select(schema.names).cast(schema) for t in tables)])
 
@@ -102,10 +102,13 @@ class StreamingReader:
 
     def _open_reader_of_frame(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Reader for a read whose columns are known only from its frame."""
-        frame = self.reader.fetch(read)
-        frame = frame if columns is None else self.frames.select(frame, columns)
+        frame = self._fetch_columns(read, columns)
         schema = frame.schema if isinstance(frame, pa.Table) else to_arrow_schema(self.frames.schema_of(frame))
         return record_batches.stream_tables(schema, map(self.frames.to_arrow, iter([frame])))
+
+    def _fetch_columns(self, read: Read, columns: Sequence[str] | None) -> Frame:
+        frame = self.reader.fetch(read)
+        return frame if columns is None else self.frames.select(frame, columns)
 
     def _read_tables(self, read: Read, columns: Schema) -> Tables:
         """Rows of a read, with the requested columns and possibly others.
