@@ -31,7 +31,7 @@ PRELOADED = (
 def run_python(
     arguments: Sequence[str], environment: Mapping[str, str], timeout: float = 240
 ) -> subprocess.CompletedProcess[str]:
-    """Do what ``python ARGUMENTS`` does, in a process of its own.
+    """Do what ``python ARGUMENTS`` does, in a process of its own, in the folder of this one.
 
     Args:
         arguments: ``-m MODULE`` or ``-c CODE``, with the arguments of the program.
@@ -46,7 +46,9 @@ def run_python(
     with tempfile.TemporaryDirectory() as folder:
         for name in ("out", "err"):
             (Path(folder) / name).touch()
-        process = processes.Process(target=_run, args=([*arguments], {**os.environ, **environment}, folder))
+        process = processes.Process(
+            target=_run, args=([*arguments], {**os.environ, **environment}, folder, os.getcwd())
+        )
         process.start()
         process.join(timeout)
         out, err = ((Path(folder) / name).read_text(errors="replace") for name in ("out", "err"))
@@ -57,7 +59,8 @@ def run_python(
         return subprocess.CompletedProcess([*arguments], process.exitcode, out, err)
 
 
-def _run(arguments: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
+def _run(arguments: Sequence[str], environment: Mapping[str, str], folder: str, working_folder: str) -> None:
+    os.chdir(working_folder)
     for name, descriptor in (("out", 1), ("err", 2)):
         os.dup2(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ.clear()

@@ -19,6 +19,7 @@ from nova_assets.cli.main import cli
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.cli import shop
+from nova_assets_tests.forked import run_python
 from nova_assets_tests.stub_engine import StubEngine
 
 STOCK = "item string, count bigint"
@@ -78,6 +79,17 @@ def nova_process() -> Nova:
         done = subprocess.run(
             command, env={**os.environ, "PYTHONPATH": root, **environment}, capture_output=True, text=True, timeout=240
         )
+        return CommandOutput(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+@pytest.fixture
+def nova_forked() -> Nova:
+    """The same in a copy of a process that has imported the package: quicker, if nothing depends on what is loaded."""
+
+    def call(*arguments: object, **environment: str) -> CommandOutput:
+        done = run_python(["-m", "nova_assets.cli", *map(str, arguments)], environment)
         return CommandOutput(done.returncode, done.stdout, done.stderr)
 
     return call

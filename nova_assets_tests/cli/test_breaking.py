@@ -47,13 +47,13 @@ def project(folder: Path) -> Path:
 
 
 @pytest.fixture
-def deployed(project: Path, nova_process: Nova) -> Path:
-    assert nova_process("init").code == 0
+def deployed(project: Path, nova_forked: Nova) -> Path:
+    assert nova_forked("init").code == 0
     return project
 
 
-def test_before_anything_is_deployed_there_is_nothing_to_compare_with(project: Path, nova_process: Nova) -> None:
-    output = nova_process("check", "--no-spark")
+def test_before_anything_is_deployed_there_is_nothing_to_compare_with(project: Path, nova_forked: Nova) -> None:
+    output = nova_forked("check", "--no-spark")
     assert (output.code, output.out) == (
         0,
         f"no dataset is deployed yet, so there is nothing to compare with\n{NOT_ASKED}",
@@ -61,32 +61,32 @@ def test_before_anything_is_deployed_there_is_nothing_to_compare_with(project: P
     assert not (project / ".nova").exists()
 
 
-def test_nothing_has_changed(deployed: Path, nova_process: Nova) -> None:
-    output = nova_process("check", "--no-spark")
+def test_nothing_has_changed(deployed: Path, nova_forked: Nova) -> None:
+    output = nova_forked("check", "--no-spark")
     assert (output.code, output.out) == (0, f"no changes\n{NOT_ASKED}")
 
 
-def test_what_stored_rows_cannot_become_is_refused_as_by_init(deployed: Path, nova_process: Nova) -> None:
+def test_what_stored_rows_cannot_become_is_refused_as_by_init(deployed: Path, nova_forked: Nova) -> None:
     (deployed / "rows.json").write_text('{"id": 1, "customer": "ann", "price": "1.50", "day": "2024-01-01"}\n')
-    assert nova_process("insert", "orders", "rows.json").code == 0
+    assert nova_forked("insert", "orders", "rows.json").code == 0
     code = (deployed / "shop.py").read_text()
     (deployed / "shop.py").write_text(code.replace("id bigint", "id int"))
-    checked = nova_process("check", "--no-spark")
+    checked = nova_forked("check", "--no-spark")
     assert checked.code == 1
     assert "channel 'orders': column id is bigint and cannot become int" in checked.out
-    assert "column id is bigint and cannot become int" in nova_process("init", "--replace").err
-    [refused] = nova_process("check", "--no-spark", "--json").json["refused"].values()
+    assert "column id is bigint and cannot become int" in nova_forked("init", "--replace").err
+    [refused] = nova_forked("check", "--no-spark", "--json").json["refused"].values()
     assert refused["code"] == "NOVA-DEFINITION"
 
 
-def test_a_renamed_column_of_rows_is_taken_with_a_base(deployed: Path, nova_process: Nova) -> None:
+def test_a_renamed_column_of_rows_is_taken_with_a_base(deployed: Path, nova_forked: Nova) -> None:
     """What nova check and nova init say leads to the next step, and both say what it means for whom."""
     (deployed / "shop.py").write_text(PROJECT.replace("PYTHON", BOUND))
-    assert nova_process("init", "--replace").code == 0
+    assert nova_forked("init", "--replace").code == 0
     (deployed / "rows.json").write_text('{"day": "2024-01-01", "customer": "ann", "total": "1.50", "orders": 1}\n')
-    assert nova_process("insert", "daily", "rows.json").code == 0
+    assert nova_forked("insert", "daily", "rows.json").code == 0
     (deployed / "orders.json").write_text('{"id": 1, "customer": "ann", "price": "1.50", "day": "2024-01-01"}\n')
-    assert nova_process("insert", "orders", "orders.json").code == 0
+    assert nova_forked("insert", "orders", "orders.json").code == 0
     (deployed / "sql" / "daily.sql").write_text(DAILY.replace("AS total", "AS revenue"))
     (deployed / "sql" / "best.sql").write_text(BEST.replace("MAX(total)", "MAX(revenue)"))
     effect = (
@@ -97,29 +97,29 @@ def test_a_renamed_column_of_rows_is_taken_with_a_base(deployed: Path, nova_proc
         "  store.read('daily', since=...) gets the difference in the new columns: rows from before lack the ended "
         "columns, and have null in those that begin\n"
     )
-    checked = nova_process("check", "--no-spark")
+    checked = nova_forked("check", "--no-spark")
     assert f"{effect}next: nova init --replace, then nova tick\n" in checked.out
     by_base = {
         "dropped": ["total"],
         "added": [{"name": "revenue", "type": "decimal(20,2)"}],
         "readers": ["best", "w"],
     }
-    assert nova_process("check", "--no-spark", "--json").json["by_base"] == {"daily": by_base}
-    refused = nova_process("init")
+    assert nova_forked("check", "--no-spark", "--json").json["by_base"] == {"daily": by_base}
+    refused = nova_forked("init")
     assert refused.code == 1 and "nova init --replace" in refused.err
-    planned = nova_process("init", "--replace", "--dry-run")
+    planned = nova_forked("init", "--replace", "--dry-run")
     assert planned.code == 0 and planned.out.endswith(effect)
-    replaced = nova_process("init", "--replace", "--json")
+    replaced = nova_forked("init", "--replace", "--json")
     assert replaced.code == 0
     assert [c["by_base"] for c in replaced.json["channels"] if c["name"] == "daily"] == [by_base]
-    assert '"total"' in nova_process("read", "daily", "--json").out
-    due = [(r["dataset"], r["why"]) for r in nova_process("tick", "--dry-run", "--json").json["run"]]
+    assert '"total"' in nova_forked("read", "daily", "--json").out
+    due = [(r["dataset"], r["why"]) for r in nova_forked("tick", "--dry-run", "--json").json["run"]]
     assert due == [("daily", "dirty")]
 
 
-def test_a_dropped_column_is_shown_where_it_is_named_and_whom_to_ask(deployed: Path, nova_process: Nova) -> None:
+def test_a_dropped_column_is_shown_where_it_is_named_and_whom_to_ask(deployed: Path, nova_forked: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price) AS total, ", ""))
-    output = nova_process("check", "--no-spark")
+    output = nova_forked("check", "--no-spark")
     assert output.code == 1
     assert (
         output.out
@@ -133,7 +133,7 @@ daily.total is dropped, which breaks 1 dataset
 """
         + NOT_ASKED
     )
-    found = nova_process("check", "--no-spark", "--json").json
+    found = nova_forked("check", "--no-spark", "--json").json
     assert found["breaking"] and found["changes"][0]["breaks"] == [
         {
             "dataset": "best",
@@ -146,68 +146,68 @@ daily.total is dropped, which breaks 1 dataset
     ]
 
 
-def test_what_came_breaks_nothing(deployed: Path, nova_process: Nova) -> None:
+def test_what_came_breaks_nothing(deployed: Path, nova_forked: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text(
         DAILY.replace("COUNT(*) AS orders", "COUNT(*) AS orders, MIN(id) AS one")
     )
-    output = nova_process("check", "--no-spark")
+    output = nova_forked("check", "--no-spark")
     assert (output.code, output.out) == (0, f"daily.one is added\n1 change, none of them breaking\n{NOT_ASKED}")
 
 
-def test_partitions_that_are_cut_otherwise(deployed: Path, nova_process: Nova) -> None:
+def test_partitions_that_are_cut_otherwise(deployed: Path, nova_forked: Nova) -> None:
     (deployed / "sql" / "best.sql").write_text(
         "FOR t IN TIMESERIES(last => 3) LET d = DATE(t) INSERT OVERWRITE best PARTITION (d)\n"
         "SELECT customer, MAX(total) AS most FROM daily WHERE daily.day = :d GROUP BY customer"
     )
-    output = nova_process("check", "--no-spark")
+    output = nova_forked("check", "--no-spark")
     assert output.code == 1
     assert "best is partitioned: (none) → d (daily): its partitions have to be computed again\n" in output.out
 
 
-def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Path, nova_process: Nova) -> None:
+def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Path, nova_forked: Nova) -> None:
     (deployed / "shop.py").write_text(PROJECT.replace("PYTHON", BOUND))
-    assert nova_process("init").code == 0, nova_process("init").err
+    assert nova_forked("init").code == 0, nova_forked("init").err
     (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price)", "CAST(SUM(price) AS STRING)"))
-    output = nova_process("check", "--no-spark")
+    output = nova_forked("check", "--no-spark")
     assert output.code == 1
     assert "daily.total is retyped: decimal(20,2) → string, which breaks 1 dataset" in output.out
     assert "also read in Python by bindings whose columns are unknown: w" in output.out
 
 
-def test_what_is_wrong_by_itself_is_an_error(deployed: Path, nova_process: Nova) -> None:
+def test_what_is_wrong_by_itself_is_an_error(deployed: Path, nova_forked: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text("SELECT colour FROM orders")
-    output = nova_process("check", "--no-spark")
+    output = nova_forked("check", "--no-spark")
     assert output.code == 1 and output.out == ""
     assert "sql/daily.sql:1:8: there is no column 'colour'" in output.err and "^^^^^^" in output.err
 
 
-def test_a_revision(project: Path, nova_process: Nova) -> None:
+def test_a_revision(project: Path, nova_forked: Nova) -> None:
     git = ("git", "-c", "user.name=n", "-c", "user.email=n@example.org")
     for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
         subprocess.run([*git, *command], cwd=project, check=True)
     (project / "sql" / "daily.sql").write_text(DAILY.replace("AS total", "AS revenue"))
-    output = nova_process("check", "--no-spark", "--against", "HEAD")
+    output = nova_forked("check", "--no-spark", "--against", "HEAD")
     assert output.code == 1, output.err
     assert output.out.startswith("daily.total is renamed: total → revenue, which breaks 1 dataset\n  sql/best.sql:2:22")
-    assert "there is no column 'total'" in nova_process("check", "--no-spark").err, (
+    assert "there is no column 'total'" in nova_forked("check", "--no-spark").err, (
         "nothing is deployed: it is wrong by itself"
     )
     (project / "sql" / "best.sql").write_text(BEST.replace("total", "revenue"))
-    output = nova_process("check", "--no-spark", "--against", "HEAD")
+    output = nova_forked("check", "--no-spark", "--against", "HEAD")
     assert output.code == 0, "it is adapted in the same change"
 
-    output = nova_process("check", "--no-spark", "--against", "v9")
+    output = nova_forked("check", "--no-spark", "--against", "v9")
     assert output.code == 1 and "the repository has no revision v9" in output.err
     (project / "shop.py").write_text("raise RuntimeError('half done')")
     subprocess.run([*git, "commit", "-qam", "second"], cwd=project, check=True)
     (project / "shop.py").write_text(PROJECT.replace("PYTHON", "[]"))
-    output = nova_process("check", "--no-spark", "--against", "HEAD")
+    output = nova_forked("check", "--no-spark", "--against", "HEAD")
     assert output.code == 1
     assert "the project cannot be loaded at revision HEAD" in output.err and "half done" in output.err
 
 
-def test_a_folder_that_is_no_repository(project: Path, nova_process: Nova) -> None:
-    output = nova_process("check", "--no-spark", "--against", "main", GIT_CEILING_DIRECTORIES=str(project.parent))
+def test_a_folder_that_is_no_repository(project: Path, nova_forked: Nova) -> None:
+    output = nova_forked("check", "--no-spark", "--against", "main", GIT_CEILING_DIRECTORIES=str(project.parent))
     assert output.code == 1
     assert "git rev-parse failed in" in output.err
 

@@ -153,12 +153,12 @@ def test_the_doctor_lists_what_could_not_be_delivered(
 @pytest.mark.slow
 @pytest.mark.crash
 def test_a_process_that_dies_after_a_delivery_delivers_again(
-    nova: Nova, nova_process: Nova, folder: Path, receiver: HttpReceiver
+    nova: Nova, nova_forked: Nova, folder: Path, receiver: HttpReceiver
 ) -> None:
     nova("notify")
     fail_binding(folder, reason="one")
     fail_binding(folder, reason="two")
-    killed = nova_process("notify", NOVA_CRASH_AT="notify.delivered")
+    killed = nova_forked("notify", NOVA_CRASH_AT="notify.delivered")
     assert killed.code == -signal.SIGKILL and receiver.texts == ["dedup has failed: one"]
     assert nova("notify").out == "2 notifications delivered\n", "the lease of a dead process is not awaited"
     assert receiver.texts == [f"dedup has failed: {n}" for n in ("one", "one", "two")]

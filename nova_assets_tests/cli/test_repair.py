@@ -190,7 +190,7 @@ def test_a_catalog_restored_from_a_backup_is_what_dagster_shows_again(
     "point", ["repair.given_up", "repair.moving", "repair.moving:2", "repair.unmarked", "repair.wiped"]
 )
 def test_one_that_is_killed_anywhere_is_finished_by_the_next(
-    nova: Nova, nova_process: Nova, store: Store, dagster_home: Path, point: str
+    nova: Nova, nova_forked: Nova, store: Store, dagster_home: Path, point: str
 ) -> None:
     """An event too many, two orphans, and a block without its file that nobody misses."""
     import dagster as dg
@@ -201,7 +201,7 @@ def test_one_that_is_killed_anywhere_is_finished_by_the_next(
     lost = [write_orphan_file(store, "lost1"), write_orphan_file(store, "lost2")]
     store.insert("stock", [{"item": "tea", "count": 8}], kind="base")
     files(store, 1)[0].unlink()  # of before the base: nobody misses it
-    killed = nova_process("doctor", "--repair", NOVA_CRASH_AT=point, NOVA_PROJECT=os.environ["NOVA_PROJECT"])
+    killed = nova_forked("doctor", "--repair", NOVA_CRASH_AT=point, NOVA_PROJECT=os.environ["NOVA_PROJECT"])
     assert killed.code == -9, killed.err
     assert nova("doctor", "--repair", "--dry-run").code == 1, "it says what is left to do"
     done = nova("doctor", "--repair")
