@@ -197,14 +197,14 @@ def test_that_opens_a_catalog(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("report")
-@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "1")])
 def test_a_session_of_tests_fails_and_names_the_call(tmp_path: Path, workers: tuple[str, ...]) -> None:
     """The planted test passes, but for what the package does to the catalog's file."""
     (tmp_path / "test_planted.py").write_text(PLANTED_TEST)
     (tmp_path / "conftest.py").write_text("from nova_assets_tests.conftest import *  # noqa: F403\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, "test_planted.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "open: " in done.stdout and "c.db, by process" in done.stdout and "1 passed, 1 error" in done.stdout

@@ -43,6 +43,7 @@ def test_what_is_slow_is_left_out_after_the_deadline(seconds_left: int | None, r
     (tmp_path / "test_some.py").write_text(TESTS)
     deadline = "" if seconds_left is None else str(time.time() + seconds_left)
     environment = {**os.environ, "NOVA_TEST_DEADLINE": deadline, "PYTHONPATH": str(ROOT)}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(tmp_path)]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0 and result in ran.stdout, ran.stdout + ran.stderr
