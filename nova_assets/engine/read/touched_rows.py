@@ -64,7 +64,8 @@ class TouchedRows:
 
     def take_from(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """The rows that are not touched. The others are kept for ``merge``."""
-        value_count = max(len(v.values) for v in self._values.values())
+        # Each search without marks prepares all values anew, so it is worth as many rows.
+        value_count = max((len(v.values) for v in self._values.values() if v.marks is None), default=0)
         return map(self._take_from, gather_tables(tables, MAX_GATHERED_BYTES, value_count))
 
     def _take_from(self, rows: pa.Table) -> pa.Table:
@@ -98,18 +99,18 @@ class _Values:
 
     def __init__(self, values: pa.Array) -> None:
         self.values = values
-        self._slots: npt.NDArray[np.bool_] | None = None
+        self.marks: npt.NDArray[np.bool_] | None = None
         if (numbers := as_integers(values)) is not None:
             self._bits = max(10, (_SLOTS_PER_VALUE * len(numbers)).bit_length())
-            self._slots = np.zeros(1 << self._bits, np.bool_)
-            self._slots[self._slot_numbers(numbers)] = True
+            self.marks = np.zeros(1 << self._bits, np.bool_)
+            self.marks[self._slot_numbers(numbers)] = True
 
     def may_have(self, column: pa.Array) -> Mask:
         """Mask of the values of a column that are among these. A few others may be in it."""
-        numbers = None if self._slots is None else as_integers(column)
-        if numbers is None or self._slots is None:
+        numbers = None if self.marks is None else as_integers(column)
+        if numbers is None or self.marks is None:
             return to_numpy_mask(pc.is_in(column, value_set=self.values))
-        return self._slots[self._slot_numbers(numbers)]
+        return self.marks[self._slot_numbers(numbers)]
 
     def _slot_numbers(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
         with np.errstate(over="ignore"):
