@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ import pytest
 from nova_assets_tests import catalog_guard, postgres
 from nova_assets_tests.coverage_rows import mark_named_tests
 from nova_assets_tests.fast_temporary import keep_temporary_files_in_memory
-from nova_assets_tests.time_budget import WEIGHTS, file_rank, skip_after_deadline
+from nova_assets_tests.time_budget import WEIGHTS, file_rank, leaves_out_too_much, skip_after_deadline
 
 ROOT = Path(__file__).resolve().parents[1]
 SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
@@ -96,13 +96,20 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the session if a process that outlived the last test touched the file of an open catalog."""
+    """Fail the session if a process that outlived the last test touched the file of an open catalog, or if too many tests
+    were left out.
+    """
     findings = session.config.stash[GUARD_FINDINGS]
     findings += _new_guard_findings(session.config)
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["catalog_guard"] = findings
-    elif findings:
+    elif findings or leaves_out_too_much(_outcomes(session.config)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _outcomes(config: pytest.Config) -> Mapping[str, Sequence[Any]]:
+    terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
+    return {} if terminal is None else terminal.stats
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -116,6 +123,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if findings := config.stash[GUARD_FINDINGS]:
         terminalreporter.section("files of open catalogs were touched after the last test")
         terminalreporter.write_line("\n".join(findings))
+    if leaves_out_too_much(terminalreporter.stats):
+        terminalreporter.section("too many tests were left out for want of time")
 
 
 def _new_guard_findings(config: pytest.Config) -> list[str]:

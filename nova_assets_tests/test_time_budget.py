@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,3 +64,14 @@ def test_quick_files_come_first_and_the_others_in_an_order_of_each_deadline(monk
     assert [files[name] for name in ordered("")] == sorted(files.values())
     assert quick(ordered("1")) == quick(ordered("2")) == [True] * 10 + [False] * 30
     assert ordered("1") == ordered("1") != ordered("2")
+
+
+def test_a_run_that_leaves_out_too_much_says_too_little() -> None:
+    def outcomes(passed: int, left_out: int) -> dict[str, list[SimpleNamespace]]:
+        skipped = SimpleNamespace(longrepr=("test_budget.py", 1, f"Skipped: {time_budget.REASON}"))
+        elsewhere = SimpleNamespace(longrepr=("test_other.py", 1, "Skipped: needs a browser"))
+        return {"passed": [SimpleNamespace(longrepr=None)] * passed, "skipped": [skipped] * left_out + [elsewhere]}
+
+    assert not time_budget.leaves_out_too_much({})
+    assert not time_budget.leaves_out_too_much(outcomes(passed=79, left_out=20))
+    assert time_budget.leaves_out_too_much(outcomes(passed=60, left_out=40))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # Under its own name, because tests replace `time.time`.
 from time import time
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,22 @@ DEADLINE = os.environ.get("NOVA_TEST_DEADLINE", "")
 
 WEIGHTS = {"long": 0, "slow": 1, "spark": 2}
 """Marks of tests that cost much, with the place of their files where all tests run."""
+
+
+MAX_SHARE_LEFT_OUT = 0.25
+"""Share of all tests beyond which a run that left them out says too little, and fails: four in ten cost much."""
+
+REASON = "the time of this run is used up (NOVA_TEST_DEADLINE); make test-ci runs it on any machine"
+
+
+def leaves_out_too_much(outcomes: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether a run has skipped so many tests for want of time that its result says little.
+
+    Args:
+        outcomes: outcome of tests -> their reports, as pytest's terminal reporter collects them.
+    """
+    left_out = sum(REASON in str(report.longrepr) for report in outcomes.get("skipped", ()))
+    return left_out > MAX_SHARE_LEFT_OUT * sum(len(outcomes.get(o, ())) for o in ("passed", "failed", "skipped"))
 
 
 def file_rank(weight: int, path: Path) -> tuple[int, str]:
@@ -42,4 +60,4 @@ def skip_after_deadline(item: pytest.Item) -> None:
     if not DEADLINE or time() < float(DEADLINE) or item.get_closest_marker("core") is not None:
         return
     if any(item.get_closest_marker(name) is not None for name in WEIGHTS):
-        pytest.skip("the time of this run is used up (NOVA_TEST_DEADLINE); make test-ci runs it on any machine")
+        pytest.skip(REASON)

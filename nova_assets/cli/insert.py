@@ -24,6 +24,7 @@ from nova_assets.model.block_options import BLOCK_FORMATS, BlockFormat, MergeNam
 from nova_assets.model.commit import Commit
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import quote_identifier
+from nova_assets.nova_error import NovaError
 from nova_assets.store.insert import InsertCheck
 from nova_assets.store.store import Store
 
@@ -127,8 +128,10 @@ def _launch_due_runs(store: Store, channel: str) -> dict[str, list[str]]:
         return launch_due(store, [channel])
     except DagsterUnavailable as error:
         print_to_stderr(f"no run was launched: {error.what}: {error.found}")
-    except Exception as error:
+    except NovaError as error:
         print_to_stderr(f"no run was launched: {error}")
+    except Exception as error:
+        print_to_stderr(f"no run was launched: {type(error).__name__}: {error}")
     return {}
 
 

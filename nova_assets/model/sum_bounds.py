@@ -116,8 +116,8 @@ _OVERFLOW_MARKERS = (
     "[NUMERIC_VALUE_OUT_OF_RANGE",
     "OverflowError: a sum of column",
 )
-"""Parts of error messages, from Spark and from functions of this package in its workers, that report an
-overflowing sum.
+"""Parts of error messages, from Spark and from functions of this package in this process or its workers, that report
+an overflowing sum.
 """
 
 
@@ -134,7 +134,8 @@ def name_channel_in_overflow_errors(read: Read) -> Iterator[None]:
         raise
     except Exception as error:
         blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
-        if not blocks or not any(mark in str(error) for mark in _OVERFLOW_MARKERS):
+        text = f"{type(error).__name__}: {error}"  # as in the traceback of a worker
+        if not blocks or not any(mark in text for mark in _OVERFLOW_MARKERS):
             raise
         type_by_column = overflowable_sums(blocks[-1].merge, blocks[-1].manifest.schema)
         if not type_by_column:

@@ -128,9 +128,19 @@ def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose
 
 
 def can_merge_touched_rows(read: Snapshot) -> bool:
-    """Whether a snapshot of any size can be merged in this process, because its deltas are few rows."""
+    """Whether a keyed snapshot of any size can be merged in this process, because its deltas are few rows.
+
+    The base has each key once, so the rows that they may change are few, too. A multiset may have any number of rows
+    that are equal.
+    """
     deltas = [d for d in read.deltas if isinstance(d, Block)]
-    return bool(deltas) and can_merge_in_process(read) and _are_few(deltas, DELTA_MEMORY_FACTOR)
+    limit = MEMORY_BYTES * DELTA_MEMORY_FACTOR
+    return (
+        bool(deltas and read.merge.key)
+        and can_merge_in_process(read)
+        and _are_few(deltas, DELTA_MEMORY_FACTOR)
+        and sum(f.uncompressed_bytes for d in deltas for f in d.manifest.files) <= limit
+    )
 
 
 def _are_few(blocks: Sequence[Block], factor: int) -> bool:

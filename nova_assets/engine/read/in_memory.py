@@ -60,7 +60,7 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     def read_source_rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
         return [_read_block_rows(b, opened.get(b.id), columns, warehouse) for b in some if isinstance(b, Block)]
 
-    if is_plain_file_scan(read):
+    if not model.has_deletions or is_plain_file_scan(read):
         return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
     if isinstance(read, Snapshot):
         touched = TouchedRows(read, read_source_rows)

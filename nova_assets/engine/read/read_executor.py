@@ -105,17 +105,16 @@ class ReadExecutor:
         return self.read(read) if table is None else table
 
     def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        return self._streaming.open_reader(read, columns)
+        return self._streaming_reader(reads_ahead=False).open_reader(read, columns)
 
     def read_table(self, read: Read, columns: Sequence[str] | None = None) -> pa.Table:
         rows = self.read_without_spark(read)
         if rows is None:
-            return self._streaming.read_table(read, columns)
+            return self._streaming_reader(reads_ahead=True).read_table(read, columns)
         return rows if columns is None else self.frames.select(rows, columns)
 
-    @property
-    def _streaming(self) -> StreamingReader:
-        return StreamingReader(self, self.frames, self.warehouse, self.merge_unit_reader)
+    def _streaming_reader(self, *, reads_ahead: bool) -> StreamingReader:
+        return StreamingReader(self, self.frames, self.warehouse, self.merge_unit_reader, reads_ahead=reads_ahead)
 
     def read_without_spark(self, read: Read) -> pa.Table | None:
         """Rows of a read as a table; None if the read needs Spark."""

@@ -7,6 +7,7 @@ reads that no other strategy can compute.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -59,15 +60,23 @@ class StreamingReader:
 
     Args:
         reader: executes the reads, or parts of reads, that cannot be split.
+        reads_ahead: whether several files or units are read at once, because memory is to hold all rows anyway.
     """
 
     def __init__(
-        self, reader: Reader, frames: Frames, warehouse: Warehouse, merge_unit_reader: MergeUnitReader
+        self,
+        reader: Reader,
+        frames: Frames,
+        warehouse: Warehouse,
+        merge_unit_reader: MergeUnitReader,
+        *,
+        reads_ahead: bool = False,
     ) -> None:
         self.reader = reader
         self.frames = frames
         self.warehouse = warehouse
         self.merge_unit_reader = merge_unit_reader
+        self.reads_ahead = reads_ahead
 
     def open_reader(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Record batches of a read, in the given columns; None for all columns.
@@ -123,7 +132,7 @@ class StreamingReader:
         if isinstance(read, ChangeUnion):
             return chain.from_iterable([self._read_tables(p, columns) for p in read.parts])
         if self.reader.forced_strategy == "spark":
-            return self._fetch_each([read])
+            return self._fetch_each([read], columns)
         if is_plain_file_scan(read):
             assert not isinstance(read, SnapshotDiff)
             return self._read_unmerged(read, columns)
@@ -138,9 +147,10 @@ class StreamingReader:
         if isinstance(rest, Snapshot) and can_merge_touched_rows(rest):
             return chain(unchanged_rows, self._read_touched(rest))
         plan = self.merge_unit_reader.plan_unit_reads(rest)
-        return chain(
-            unchanged_rows, self._fetch_each(split_into_portions(rest)) if plan is None else _read_merge_units(plan)
-        )
+        if plan is None:
+            return chain(unchanged_rows, self._fetch_each(split_into_portions(rest), columns))
+        units = iter([self.merge_unit_reader.read_table(plan)]) if self.reads_ahead else _read_merge_units(plan)
+        return chain(unchanged_rows, units)
 
     def _read_touched(self, read: Snapshot) -> Tables:
         """Rows of a snapshot, row group by row group, and at last those that its deltas may change."""
@@ -170,11 +180,12 @@ class StreamingReader:
         own_files = [(b, f) for b in own_blocks for f in b.manifest.files]
         paths = self.warehouse.verified_addresses([f for _, f in own_files], prefetch=True)
         external_files_with_paths = [(b, f, p) for b in external_blocks for f, p in _external_file_paths(b)]
+        read_files = _read_files_ahead if self.reads_ahead else _read_row_groups
         return chain(
-            _read_row_groups([(b, p) for (b, _), p in zip(own_files, paths, strict=True)], columns.with_all_nullable()),
+            read_files([(b, p) for (b, _), p in zip(own_files, paths, strict=True)], columns.with_all_nullable()),
             self._read_external_files(external_files_with_paths, read, columns),
             self._read_formatted_files(other_format_blocks, columns),
-            self._fetch_each(split_into_portions(_snapshot_of_blocks(external_orc_blocks, read, columns)))
+            self._fetch_each(split_into_portions(_snapshot_of_blocks(external_orc_blocks, read, columns)), columns)
             if external_orc_blocks
             else (),
         )
@@ -197,14 +208,17 @@ class StreamingReader:
                 continue
             blocks_for_spark.append(replace(block, manifest=replace(block.manifest, files=(file,))))
             if sum(b.bytes for b in blocks_for_spark) >= MAX_PORTION_BYTES:
-                yield from self._fetch_each([_snapshot_of_blocks(blocks_for_spark, read, columns)])
+                yield from self._fetch_each([_snapshot_of_blocks(blocks_for_spark, read, columns)], columns)
                 blocks_for_spark = []
         if blocks_for_spark:
-            yield from self._fetch_each([_snapshot_of_blocks(blocks_for_spark, read, columns)])
+            yield from self._fetch_each([_snapshot_of_blocks(blocks_for_spark, read, columns)], columns)
 
-    def _fetch_each(self, reads: Sequence[Read]) -> Tables:
-        """Rows of reads by the engine's own choice of strategy, one read after the other."""
-        return (self.frames.to_arrow(self.reader.fetch(r)) for r in reads)
+    def _fetch_each(self, reads: Sequence[Read], columns: Schema) -> Tables:
+        """Rows of reads by the engine's own choice of strategy, one after the other. Spark sends no other columns."""
+        for read in reads:
+            frame = self.reader.fetch(read)
+            names = [n for n in self.frames.column_names(frame) if n in columns]
+            yield self.frames.to_arrow(self.frames.select(frame, names))
 
 
 def _convert_missing_file_errors(tables: Tables) -> Tables:
@@ -229,6 +243,22 @@ def _read_row_groups(files: Sequence[tuple[Block, str]], schema: Schema) -> Tabl
         footer = read_block_file_footer(path)
         for n in range(footer.num_row_groups):
             yield _read_row_group(block, path, footer, n, schema)
+
+
+_FILES_AHEAD = 4
+
+
+def _read_files_ahead(files: Sequence[tuple[Block, str]], schema: Schema) -> Tables:
+    """Rows of some files, a few files at once."""
+
+    def read(block_and_path: tuple[Block, str]) -> pa.Table:
+        block, path = block_and_path
+        with open_block_file(path) as file:
+            return read_fitted_rows(block, file, file.read, schema)
+
+    with ThreadPoolExecutor(_FILES_AHEAD) as pool:
+        for n in range(0, len(files), _FILES_AHEAD):
+            yield from pool.map(read, files[n : n + _FILES_AHEAD])
 
 
 def _read_row_group(block: Block, path: str, footer: pq.FileMetaData, row_group: int, schema: Schema) -> pa.Table:

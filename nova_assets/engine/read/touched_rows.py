@@ -18,8 +18,11 @@ from nova_assets.engine.buckets.file_writer import gather_tables
 from nova_assets.engine.buckets.key_order import (
     Mask,
     as_integers,
+    find_key_positions,
+    first_of_key_mask,
     floats_as_integers,
     one_chunk,
+    sort_by_key,
     to_numpy_mask,
     to_single_array,
 )
@@ -42,8 +45,9 @@ ReadBlocks = Callable[[Sequence[Block], Schema], Sequence[pa.Table]]
 class TouchedRows:
     """Rows of the bases of a snapshot that its deltas may change.
 
-    A row is touched if each column by which rows are found has a value that a delta has in this column, too. A touched
-    row need not be changed: the merge decides that. A row that is not touched is certainly unchanged.
+    A row of a keyed snapshot is touched if a delta has its key. A row of a multiset is touched if each column has a
+    value that a delta has in this column. A touched row need not be changed: the merge decides that. A row that is not
+    touched is certainly unchanged.
 
     Args:
         read: a snapshot for which ``can_merge_in_process``. Its model is keyed, or a Multiset.
@@ -60,6 +64,7 @@ class TouchedRows:
         self._runs = [(model, list(read_blocks(deltas, change_schema))) for model, deltas in runs]
         changes = [t for _, tables in self._runs for t in tables]
         self._values = {c: _distinct([t.column(c) for t in changes]) for c in self._key or read.schema.names}
+        self._sorted_keys = _distinct_keys(changes, self._key) if self._key else None
         self._touched: list[pa.Table] = []
 
     def take_from(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -72,6 +77,10 @@ class TouchedRows:
         is_touched = np.ones(rows.num_rows, np.bool_)
         for name, values in self._values.items():
             is_touched &= values.may_have(_comparable(rows.column(name)))
+        candidates = np.flatnonzero(is_touched)
+        if self._sorted_keys is not None and len(candidates):
+            keys = one_chunk(rows.select(self._key).take(pa.array(candidates)))
+            is_touched[candidates] = find_key_positions(self._sorted_keys, keys, self._key).is_present
         if not is_touched.any():
             return rows
         self._touched.append(rows.filter(pa.array(is_touched)))
@@ -117,8 +126,8 @@ class _Values:
             return (numbers.astype(np.int64).view(np.uint64) * _MULTIPLIER) >> np.uint64(64 - self._bits)
 
 
-_SLOTS_PER_VALUE = 32
-"""One row in so many is merged without need."""
+_SLOTS_PER_VALUE = 16
+"""One row in so many is looked up without need."""
 
 _MULTIPLIER = np.uint64(11400714819323198485)
 """Spreads numbers that lie side by side: 2**64 divided by the golden ratio (Knuth, volume 3, section 6.4)."""
@@ -126,6 +135,12 @@ _MULTIPLIER = np.uint64(11400714819323198485)
 
 def _distinct(columns: Sequence[pa.ChunkedArray]) -> _Values:
     return _Values(pc.unique(pa.concat_arrays([_comparable(c) for c in columns])))
+
+
+def _distinct_keys(changes: Sequence[pa.Table], key_columns: Sequence[str]) -> pa.Table:
+    """Each key once, sorted."""
+    keys = one_chunk(sort_by_key(one_chunk(pa.concat_tables([t.select(key_columns) for t in changes])), key_columns))
+    return keys.filter(pa.array(first_of_key_mask(keys, key_columns)))
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.Array:

@@ -104,9 +104,15 @@ class BlockRewriter:
             strategy != "spark"
             and (partition_units := _list_units_in_current_layout(read, channel, schema)) is not None
         ):
-            without_spark = self.session.current is None and _are_small(partition_units)
+            changed_units = [
+                u for u in partition_units if u.unit_files.deltas or _has_outdated_schema(u.unit_files, schema)
+            ]
+            without_spark = self.session.current is None and _are_small(changed_units)
             if without_spark or self.session.can_use_workers:
-                return self._rewrite_by_units(partition_units, staged, channel, schema, without_spark), "buckets"
+                return (
+                    self._rewrite_by_units(partition_units, changed_units, staged, channel, schema, without_spark),
+                    "buckets",
+                )
         size = sum(s.bytes for s in source_blocks(read) if isinstance(s, Block))
         frame = self.reader.read(read).coalesce(file_count_for(size, TARGET_FILE_BYTES))
         return self.writer.write(frame, staged, channel, schema, keys_checked=True), "spark"
@@ -114,14 +120,12 @@ class BlockRewriter:
     def _rewrite_by_units(
         self,
         partition_units: Sequence[PartitionUnit],
+        changed_units: Sequence[PartitionUnit],
         staged: StagedBlock,
         channel: Channel,
         schema: Schema,
         without_spark: bool,
     ) -> Manifest:
-        changed_units = [
-            u for u in partition_units if u.unit_files.deltas or _has_outdated_schema(u.unit_files, schema)
-        ]
         total_size = sum((u.unit_files.size for u in partition_units), EMPTY_SIZE)
         self.merge_unit_reader.check_unit_files(u.unit_files for u in changed_units)
         units_with_tasks = [
@@ -192,9 +196,9 @@ class BlockRewriter:
         return replace(task, max_file_rows=max(1, rows if size < 2 * target_bytes else rows * target_bytes // size))
 
 
-def _are_small(partition_units: Sequence[PartitionUnit]) -> bool:
-    """Whether the units that a delta changes are merged before a Spark session would have started to do so."""
-    return sum(u.unit_files.size.bytes for u in partition_units if u.unit_files.deltas) <= MAX_BYTES_WITHOUT_SPARK
+def _are_small(changed_units: Sequence[PartitionUnit]) -> bool:
+    """Whether the units are merged before a Spark session would have started to do so."""
+    return sum(u.unit_files.size.bytes for u in changed_units) <= MAX_BYTES_WITHOUT_SPARK
 
 
 def _has_outdated_schema(unit_files: MergeTask, schema: Schema) -> bool:
