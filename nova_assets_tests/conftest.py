@@ -96,8 +96,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the session if a process that outlived the last test touched the file of an open catalog, or if too many tests
-    were left out.
+    """Fail the session if a process that outlived the last test touched the file of an open catalog, or if too many
+    tests were left out.
     """
     findings = session.config.stash[GUARD_FINDINGS]
     findings += _new_guard_findings(session.config)
