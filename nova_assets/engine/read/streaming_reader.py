@@ -218,7 +218,8 @@ class StreamingReader:
         for read in reads:
             frame = self.reader.fetch(read)
             names = [n for n in self.frames.column_names(frame) if n in columns]
-            yield self.frames.to_arrow(self.frames.select(frame, names))
+            # Rows without columns would be lost.
+            yield self.frames.to_arrow(self.frames.select(frame, names) if names else frame)
 
 
 def _convert_missing_file_errors(tables: Tables) -> Tables:
