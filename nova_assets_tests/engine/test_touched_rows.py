@@ -106,3 +106,15 @@ def test_equal_rows_of_a_multiset_are_counted(store: Store) -> None:
     store.insert("c", [{"a": 2, "b": None}, {"a": 2, "b": None}, {"a": 3, "b": "x"}])
     counted = multiset(store.read("c").to_arrow())
     assert sorted(counted.values()) == [1, 2, 3, 3, 3, 3, 4]
+
+
+@pytest.mark.parametrize("max_rows", [1_000_000, 5])
+def test_the_mark_alone_is_read_for_each_row(max_rows: int, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_strategy, "MEMORY_ROWS", max_rows)
+    store.register(nova.Channel("c", nova.Upsert(key="k"), "k int, v int"))
+    store.insert("c", [{"k": k, "v": 0} for k in range(20)], kind="base")
+    for head in (1, 2):
+        marks = store.read("c", since=0, columns=["_deleted"])
+        assert marks.to_arrow().column("_deleted").to_pylist() == [False] * 20, head
+        assert streamed(marks).column_names == ["_deleted"] and streamed(marks).num_rows == 20
+        store.insert("c", [{"k": 1, "v": 1}])

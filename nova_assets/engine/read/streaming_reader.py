@@ -106,7 +106,10 @@ class StreamingReader:
             return None
         schema = to_arrow_schema(read_columns.with_all_nullable())
         schema = schema if columns is None else self.frames.select(schema.empty_table(), columns).schema
-        wanted = read_columns.select_columns(n for n in read_columns.names if n in schema.names)
+        named = [n for n in read_columns.names if n in schema.names]
+        if set(named) <= {DELETED}:  # rows without columns would be lost, and the mark is no column of a snapshot
+            named = [*read_columns.names[:1], *named]
+        wanted = read_columns.select_columns(dict.fromkeys(named))
         return schema, _convert_missing_file_errors(self._read_tables(read, wanted))
 
     def _open_reader_of_frame(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
