@@ -65,7 +65,8 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     if isinstance(read, Snapshot):
         touched = TouchedRows(read, read_source_rows)
         untouched = list(touched.take_from(read_source_rows(read.bases, schema)))
-        return pa.concat_tables([*untouched, touched.merge()], promote_options="permissive")
+        # In one chunk: a frame that Spark makes of several chunks of different lengths was seen to lack rows.
+        return pa.concat_tables([*untouched, touched.merge()], promote_options="permissive").combine_chunks()
     deltas = read_source_rows(read.deltas, schema.with_deleted())
     if isinstance(model, Multiset):
         return to_delta_rows(compose_row_changes(deltas))

@@ -30,7 +30,8 @@ def collect_to_arrow(frame: DataFrame) -> pa.Table:
 def frame_from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Spark frame of a table, with explicit types. Otherwise Spark would turn ``timestamp_ntz`` into ``timestamp``."""
     struct = to_struct(from_arrow_schema(table.schema))
-    batches = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    # Of a table with several chunks of different lengths, Spark's frame was seen to lack rows.
+    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     if SPARK_4:  # it fails for columns without chunks, if a struct in them has timestamps
         return spark.createDataFrame(pa.Table.from_batches(batches), struct)
     # Spark 3.5 accepts only pandas, which would turn nullable integers into floats. The following steps are those
