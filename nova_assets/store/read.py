@@ -127,10 +127,10 @@ class Selection:
     def to_batches(self) -> pa.RecordBatchReader:
         """The rows of ``to_arrow`` in batches, for tables that are larger than memory.
 
-        A batch has at most 65,536 rows and about 16 MiB. Without Spark, memory holds one row group, or one bucket of a
-        keyed channel. If only Spark can merge the rows, memory holds a few partitions. Some reads cannot be divided
-        into batches, for instance under ``Custom``. Memory then holds all rows. With ``keys=``, memory holds only the
-        rows that match.
+        A batch has at most 65,536 rows and about 16 MiB. Without Spark, memory holds one row group and the changes
+        since the base, or one bucket of a keyed channel. If only Spark can merge the rows, memory holds a few
+        partitions. Some reads cannot be divided into batches, for instance under ``Custom``. Memory then holds all
+        rows. With ``keys=``, memory holds only the rows that match.
 
             with store.pin("orders") as pinned, pinned.read("orders").to_batches() as reader:
                 for batch in reader: ...

@@ -52,7 +52,7 @@ class DatabaseBackend(Protocol):
         ...
 
     def leave_connections_to_parent_after_fork(self) -> None:
-        """Called before a connection is taken from the pool."""
+        """After a fork, leave the connections to the parent process. Called before a connection is taken."""
         ...
 
     def before_commit(self, c: Connection) -> None:

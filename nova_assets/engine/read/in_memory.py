@@ -18,13 +18,12 @@ from nova_assets.engine.buckets.arrow_diff import diff_tables
 from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.engine.read.arrow_multiset import compose_row_changes, to_delta_rows
-from nova_assets.engine.read.touched_rows import TouchedRows
+from nova_assets.engine.read.touched_rows import TouchedRows, concat_or_empty
 from nova_assets.engine.rows.stored_columns import columns_by_stored_name, fit_stored_rows
 from nova_assets.engine.storage.formatted_files import FormattedFile, formatted_file
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.engine.storage.warehouse import Warehouse
-from nova_assets.formats import schema_fit
 from nova_assets.model.block import Block
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import Multiset
@@ -61,18 +60,17 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
         return [_read_block_rows(b, opened.get(b.id), columns, warehouse) for b in some if isinstance(b, Block)]
 
     if not model.has_deletions or is_plain_file_scan(read):
-        return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
+        return concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
     if isinstance(read, Snapshot):
         touched = TouchedRows(read, read_source_rows)
         untouched = list(touched.take_from(read_source_rows(read.bases, schema)))
-        # In one chunk: a frame that Spark makes of several chunks of different lengths was seen to lack rows.
-        return pa.concat_tables([*untouched, touched.merge()], promote_options="permissive").combine_chunks()
+        return pa.concat_tables([*untouched, touched.merge()], promote_options="permissive")
     deltas = read_source_rows(read.deltas, schema.with_deleted())
     if isinstance(model, Multiset):
         return to_delta_rows(compose_row_changes(deltas))
     layout = KeyLayout(model.key)
     if not deltas:
-        return _concat_or_empty([], schema.with_deleted())
+        return concat_or_empty([], schema.with_deleted())
     sorted_deltas = [sort_into_buckets(one_chunk(t), layout).rows for t in deltas]
     return arrow_merge.compose_deltas(sorted_deltas, model, model.key)
 
@@ -108,7 +106,7 @@ def _read_block_rows(
         files = opened or (open_block_file(warehouse.file_address(f)) for f in block.manifest.files)
         nullable_schema = schema.with_all_nullable()  # a file may be older than a required column
         tables = [read_fitted_rows(block, f, f.read, nullable_schema) for f in files]
-    return _concat_or_empty(tables, schema)
+    return concat_or_empty(tables, schema)
 
 
 def formatted_files_of_block(
@@ -133,7 +131,3 @@ def read_fitted_rows(
     """
     columns = columns_by_stored_name(block, schema)
     return fit_stored_rows(read_columns([c for c in file.schema_arrow.names if c in columns]), columns, schema)
-
-
-def _concat_or_empty(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
-    return pa.concat_tables(tables) if tables else schema_fit.fit_to_schema(pa.table({}), schema.with_all_nullable())

@@ -110,8 +110,11 @@ class ReadExecutor:
     def read_table(self, read: Read, columns: Sequence[str] | None = None) -> pa.Table:
         rows = self.read_without_spark(read)
         if rows is None:
-            return self._streaming_reader(reads_ahead=True).read_table(read, columns)
-        return rows if columns is None else self.frames.select(rows, columns)
+            rows = self._streaming_reader(reads_ahead=True).read_table(read, columns)
+        elif columns is not None:
+            rows = self.frames.select(rows, columns)
+        # A frame that Spark made of a table with several chunks of different lengths was seen to lack rows.
+        return rows.combine_chunks()
 
     def _streaming_reader(self, *, reads_ahead: bool) -> StreamingReader:
         return StreamingReader(self, self.frames, self.warehouse, self.merge_unit_reader, reads_ahead=reads_ahead)

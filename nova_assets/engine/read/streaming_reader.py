@@ -95,8 +95,7 @@ class StreamingReader:
         if found is None:
             return self.frames.to_arrow(self._fetch_columns(read, columns))
         schema, tables = found
-        rows = pa.concat_tables([schema.empty_table(), *(t.select(schema.names).cast(schema) for t in tables)])
-        return rows.combine_chunks()  # as in ``compute_in_memory``
+        return pa.concat_tables([schema.empty_table(), *(t.select(schema.names).cast(schema) for t in tables)])
 
     def _open_tables(self, read: Read, columns: Sequence[str] | None) -> tuple[pa.Schema, Tables] | None:
         """Schema of the requested columns, and the rows with these columns and possibly others; None if only a frame

@@ -88,7 +88,7 @@ class TouchedRows:
 
     def merge(self) -> pa.Table:
         """The touched rows after the deltas, and the rows that these insert."""
-        rows = _concat(self._touched, self._schema)
+        rows = concat_or_empty(self._touched, self._schema)
         if isinstance(self._model, Multiset):
             return merge_row_changes(rows, compose_row_changes([t for _, tables in self._runs for t in tables]))
         layout = KeyLayout(self._key)
@@ -151,5 +151,5 @@ def _sorted(rows: pa.Table, layout: KeyLayout) -> pa.Table:
     return sort_into_buckets(one_chunk(rows), layout).rows
 
 
-def _concat(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
+def concat_or_empty(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
     return pa.concat_tables(tables) if tables else schema_fit.fit_to_schema(pa.table({}), schema.with_all_nullable())

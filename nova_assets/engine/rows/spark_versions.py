@@ -30,7 +30,7 @@ def collect_to_arrow(frame: DataFrame) -> pa.Table:
 def frame_from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Spark frame of a table, with explicit types. Otherwise Spark would turn ``timestamp_ntz`` into ``timestamp``."""
     struct = to_struct(from_arrow_schema(table.schema))
-    # Of a table with several chunks of different lengths, Spark's frame was seen to lack rows.
+    # In one chunk, as in ``ReadExecutor.read_table``.
     batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     if SPARK_4:  # it fails for columns without chunks, if a struct in them has timestamps
         return spark.createDataFrame(pa.Table.from_batches(batches), struct)
